@@ -1,0 +1,1 @@
+"""The command line: each module parses one command group, calls one function and prints."""

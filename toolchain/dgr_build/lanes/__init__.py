@@ -1,0 +1,1 @@
+"""Lanes: one matrix row becomes an environment, a configured build, and an inspected worker binary."""

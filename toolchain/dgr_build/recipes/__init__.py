@@ -1,0 +1,1 @@
+"""Recipes: quantisation and placement as data; which stage owns which layers on which lane."""
