@@ -16,7 +16,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NoReturn
 
 from dgr_build.errors import HostError
 
@@ -27,6 +27,19 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _GRACE_S = 10.0
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+_watcher: Callable[[str], None] | None = None
+
+
+def watch(on_start: Callable[[str], None] | None) -> None:
+    """Have each program's command line, as it could be typed, handed to `on_start` before it starts."""
+    global _watcher  # noqa: PLW0603 - one switch for the whole program, set by --verbose
+    _watcher = on_start
+
+
+def replace(argv: Sequence[str | Path]) -> NoReturn:
+    """Become another program: same process id, so that signals reach it."""
+    command = [str(a) for a in argv]
+    os.execv(command[0], command)  # noqa: S606 - no shell is wanted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +76,13 @@ class Child:
             HostError: the program does not exist or may not be executed.
         """
         self.argv = tuple(str(a) for a in argv)
+        if _watcher:
+            _watcher(
+                shlex.join(self.argv)
+                if cwd is None
+                else f"(cd {shlex.quote(str(cwd))} && {shlex.join(self.argv)})"
+            )
+        parent = os.getpid()
         try:
             self._popen = subprocess.Popen(
                 self.argv,
@@ -72,7 +92,7 @@ class Child:
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,
-                preexec_fn=_die_with_parent if _LIBC else None,  # noqa: PLW1509 - one system call, no locks
+                preexec_fn=(lambda: _die_with(parent)) if _LIBC else None,  # noqa: PLW1509 - two system calls, no locks
             )
         except OSError as error:
             raise HostError(
@@ -177,6 +197,8 @@ def run_lines(
     )
 
 
-def _die_with_parent() -> None:
+def _die_with(parent: int) -> None:
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it died before the signal was asked for
+            os._exit(1)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import traceback
-from importlib import import_module
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from typing import Annotated
 
-import click
 import typer
 
-from dgr_build import console
-from dgr_build.errors import EXIT_INTERRUPTED, EXIT_OK, DgrError
+from dgr_build import console, process
+from dgr_build.errors import EXIT_INTERRUPTED, EXIT_OK, DgrError, UsageError
 
-_GROUPS = ("source", "patch", "lane", "model", "run", "evidence", "test")
+GROUPS = ("source", "patch", "lane", "model", "run", "evidence", "test")
 
 
 def build_app() -> typer.Typer:
@@ -22,13 +22,14 @@ def build_app() -> typer.Typer:
         name="dgr-build",
         help="Build a llama.cpp shard worker from one proven commit and a tiny patch stack, and run a model "
         "over several of them. Start with: dgr-build lane cpu",
-        no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    for name in _GROUPS:
-        import_module(f"dgr_build.cli.{name}").register(app)
+    app.callback()(_root)
+    for name in GROUPS:
+        if find_spec(f"dgr_build.cli.{name}"):
+            import_module(f"dgr_build.cli.{name}").register(app)
     return app
 
 
@@ -43,30 +44,59 @@ def run(argv: list[str]) -> int:
     With --json among the arguments, errors go to stdout as data too.
     """
     try:
-        code = build_app()(argv, prog_name="dgr-build", standalone_mode=False)
+        code = build_app()(argv or ["--help"], prog_name="dgr-build", standalone_mode=False)
     except DgrError as error:
-        if "--json" in argv:
-            console.result_json(error.to_json())
-        console.report(error)
-        return error.exit_code
-    except click.ClickException as error:
-        error.show()
-        return 2
-    except (KeyboardInterrupt, click.Abort):
-        console.say("interrupted; nothing was left half done")
-        return EXIT_INTERRUPTED
+        return _report(error, argv)
+    except typer.TyperException as error:
+        if error.format_message().startswith("Usage:"):  # a group without a command: its help is the answer
+            console.say(error.format_message())
+            return UsageError.exit_code
+        return _report(_usage(error), argv)
+    except (KeyboardInterrupt, typer.Abort):
+        code = EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last line of defence turns a bug into a report
-        return _report_bug(error, argv)
+        return _report(_bug(error, argv), argv)
+    if code == EXIT_INTERRUPTED:
+        console.say("interrupted; nothing was left half done")
     return code if isinstance(code, int) else EXIT_OK
 
 
-def _report_bug(error: Exception, argv: list[str]) -> int:
-    bug = DgrError(
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        console.result(f"dgr-build {metadata.version('dgr-build')}")
+        raise typer.Exit
+
+
+def _root(
+    *,
+    version: Annotated[  # noqa: ARG001 - its callback does the work
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Print each program that is started, as it could be typed."),
+    ] = False,
+) -> None:
+    process.watch((lambda command: console.say(f"$ {command}")) if verbose else None)
+
+
+def _report(error: DgrError, argv: list[str]) -> int:
+    if "--json" in argv:
+        console.result_json(error.to_json())
+    console.report(error)
+    return error.exit_code
+
+
+def _usage(error: typer.TyperException) -> DgrError:
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context else "dgr-build"
+    return UsageError(error.format_message(), remedy=f"{where} --help shows what can be typed")
+
+
+def _bug(error: Exception, argv: list[str]) -> DgrError:
+    return DgrError(
         f"a bug in dgr-build: {type(error).__name__}: {error}",
         cause="".join(traceback.format_exception(error)),
         remedy=f"report it with the lines above and this command: dgr-build {' '.join(argv)}",
     )
-    if "--json" in argv:
-        console.result_json(json.loads(json.dumps(bug.to_json())))
-    console.report(bug)
-    return bug.exit_code
