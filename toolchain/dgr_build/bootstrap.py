@@ -199,16 +199,9 @@ def _pip(venv: Path, arguments: Sequence[str]) -> None:
     """
     env = {name: value for name, value in os.environ.items() if name not in _FOREIGN_PIP_SETTINGS}
     env |= {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0"}
-    command = [
-        venv / "bin" / "python",
-        "-I",
-        "-m",
-        "pip",
-        "install",
-        "--no-input",
-        "--disable-pip-version-check",
-    ]
-    done = process.run_lines([*command, "--progress-bar", "off", *arguments], _PipProgress(), env=env)
+    command = [str(venv / "bin" / "python"), "-I", "-m", "pip", "install"]
+    command += ["--no-input", "--disable-pip-version-check", "--progress-bar", "off", *arguments]
+    done = process.run_lines(command, _PipProgress(), env=env)
     if done.returncode != 0:
         raise HostError(
             "pip could not install what dgr-build needs",
