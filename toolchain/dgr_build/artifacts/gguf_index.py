@@ -1,0 +1,122 @@
+"""Reading GGUF headers: which parts a model has, its metadata, and where each tensor lies."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gguf import GGUFReader
+
+from dgr_build.documents.artifact import TensorEntry
+from dgr_build.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PART = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Index:
+    """What the headers of a model say.
+
+    Attributes:
+        metadata: the first part's keys and values.
+        tensors: every tensor of every part, in file order.
+    """
+
+    metadata: dict[str, Any]
+    tensors: tuple[TensorEntry, ...]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of an architecture's key, such as `block_count`."""
+        return self.metadata.get(f"{self.metadata['general.architecture']}.{key}", default)
+
+
+def part_paths(path: Path) -> tuple[Path, ...]:
+    """Return all files of the model that `path` belongs to, in order.
+
+    Args:
+        path: a whole GGUF, or any part of a split one.
+
+    Raises:
+        ArtifactError: a file is missing.
+    """
+    named = _PART.match(path.name)
+    paths = [path]
+    if named:
+        count = int(named["count"])
+        paths = [
+            path.with_name(f"{named['stem']}-{number:05d}-of-{count:05d}.gguf")
+            for number in range(1, count + 1)
+        ]
+    missing = [part for part in paths if not part.is_file()]
+    if missing or not paths:
+        raise ArtifactError(
+            f"no model file {missing[0] if missing else path}",
+            cause=f"{len(missing)} of {len(paths)} files are missing",
+            remedy="check the path; `dgr-build model tiny --help` shows how to make a tiny model",
+        )
+    return tuple(paths)
+
+
+def read_index(paths: tuple[Path, ...]) -> Index:
+    """Read the headers of a model's parts.
+
+    Raises:
+        ArtifactError: a header is broken, a tensor reaches beyond its file, or the parts are of two models.
+    """
+    tensors: list[TensorEntry] = []
+    metadata: dict[str, Any] = {}
+    for number, path in enumerate(paths):
+        keys, entries = _read_part(path, number)
+        if number == 0:
+            metadata = keys
+        _check_split(path, keys, number, len(paths))
+        tensors += entries
+    if "general.architecture" not in metadata:
+        raise _broken(paths[0], "it names no architecture")
+    stated = metadata.get("split.tensors.count", len(tensors))
+    if stated != len(tensors):
+        raise _broken(paths[0], f"{stated} tensors stated, {len(tensors)} found in {len(paths)} parts")
+    names = {entry.name for entry in tensors}
+    if len(names) != len(tensors):
+        raise _broken(paths[0], "a tensor occurs twice")
+    return Index(metadata=metadata, tensors=tuple(tensors))
+
+
+def _read_part(path: Path, number: int) -> tuple[dict[str, Any], list[TensorEntry]]:
+    try:
+        reader = GGUFReader(path)
+        keys = {name: field.contents() for name, field in reader.fields.items()}
+        entries = [
+            TensorEntry(
+                name=tensor.name,
+                dtype=tensor.tensor_type.name,
+                shape=tuple(int(extent) for extent in tensor.shape),
+                part=number,
+                offset=int(tensor.data_offset),
+                size=int(tensor.n_bytes),
+            )
+            for tensor in reader.tensors
+        ]
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError, MemoryError, OSError) as error:
+        raise _broken(path, str(error) or type(error).__name__) from error
+    size = path.stat().st_size
+    for entry in entries:
+        if entry.offset + entry.size > size:
+            raise _broken(path, f"{entry.name} reaches beyond the end of the file")
+    return keys, entries
+
+
+def _check_split(path: Path, keys: dict[str, Any], number: int, count: int) -> None:
+    stated = keys.get("split.count", 1) or 1
+    if stated != count:
+        raise _broken(path, f"it says it is one of {stated} parts, its name says {count}")
+    if count > 1 and keys.get("split.no") != number:
+        raise _broken(path, f"it says it is part {keys.get('split.no')}, its name says {number}")
+
+
+def _broken(path: Path, cause: str) -> ArtifactError:
+    return ArtifactError(f"{path} is no sound GGUF", cause=cause, remedy="fetch or make the file again")

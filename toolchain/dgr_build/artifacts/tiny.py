@@ -1,0 +1,114 @@
+"""Making tiny models: staged aside, checked for space, and published with their manifest last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dgr_build import console
+from dgr_build.artifacts import tiny_deepseek4, tiny_llama
+from dgr_build.artifacts.manifest import Artifact, load, manifest_of, manifest_path, verify, write_manifest
+from dgr_build.artifacts.storage import check_model_path, models_root
+from dgr_build.artifacts.tiny_write import part_names, write_model
+from dgr_build.errors import ArtifactError, UsageError
+from dgr_build.workspace import lock_file, publish, require_space, staging, sweep
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dgr_build.artifacts.tiny_spec import TinySpec
+    from dgr_build.documents.recipe import Model, TinyModel
+
+# Raised whenever the bytes for equal requests change, so that older files are not taken for new ones.
+_GENERATION = 1
+_HEADERS = 1 << 20  # room for metadata and tensor tables of one part
+
+
+def tiny_spec(request: TinyModel) -> TinySpec:
+    """Return the model that a request asks for, as data."""
+    if request.arch == tiny_llama.ARCH:
+        dense = tiny_llama.WIDE if request.profile == "wide" else tiny_llama.SMALL
+        return tiny_llama.spec(dense, tied=request.tied)
+    return tiny_deepseek4.spec(tiny_deepseek4.WIDE if request.profile == "wide" else tiny_deepseek4.SMALL)
+
+
+def make_tiny(request: TinyModel, out: Path | None = None, *, spec: TinySpec | None = None) -> Artifact:
+    """Make a tiny model and its manifest; what was at `out` before is replaced.
+
+    Args:
+        request: what to make.
+        out: the file, ending in `.gguf`; a split model's parts are named after it. By default it lies
+            under the models root.
+        spec: another model in place of the request's own (tests use smaller ones).
+
+    Returns:
+        the artifact, whose `path` is the file or its first part.
+
+    Raises:
+        ArtifactError: `out` leads under /home.
+        HostError: there is not enough space.
+        UsageError: `out` does not end in `.gguf`.
+    """
+    target = default_path(request) if out is None else out
+    if target.suffix != ".gguf":
+        raise UsageError(
+            f"a model file ends in .gguf: {target}", remedy=f"--out {target.with_suffix('.gguf')}"
+        )
+    folder = check_model_path(target).parent
+    model = spec or tiny_spec(request)
+    size = sum(tensor.nbytes(request.dtype) for tensor in model.tensors)
+    require_space(folder, size + request.split * _HEADERS, "the model")
+    sweep(folder)
+    with staging(folder, "model") as aside:
+        with console.progress(f"making {target.name}", size, unit="bytes") as task:
+            write_model(aside, target.stem, model, request, task)
+        names = part_names(target.stem, request.split)
+        staged = manifest_of(aside / names[0])
+        # A manifest never lies beside parts that it does not describe: the old goes first, the new last.
+        first = folder / names[0]
+        manifest_path(first).unlink(missing_ok=True)
+        for name in names:
+            publish(aside / name, folder / name)
+    artifact = Artifact(path=first, manifest=staged.manifest)
+    write_manifest(artifact)
+    return artifact
+
+
+def default_path(request: TinyModel) -> Path:
+    """Return where a tiny model is kept when nobody says otherwise."""
+    return models_root() / "tiny" / f"{request.stem}-g{_GENERATION}.gguf"
+
+
+def provide(model: Model) -> Artifact:
+    """Return the artifact of a recipe, verified; a tiny model is made where it is not there yet.
+
+    Raises:
+        ArtifactError: the file is missing, broken, under /home, or not the artifact that the recipe names.
+        HostError: there is not enough space for a tiny model.
+    """
+    if model.tiny is not None:
+        return _provide_tiny(model.tiny)
+    if model.file is None:  # the document admits exactly one of the two
+        raise UsageError("the recipe names no model")
+    artifact = verify(model.file.path)
+    if artifact.digest != model.file.digest:
+        raise ArtifactError(
+            f"{artifact.path} is another artifact than the recipe names",
+            cause=f"its digest is {artifact.digest}, the recipe says {model.file.digest}",
+            remedy="fetch the model that the recipe names, or write this digest into a recipe of your own",
+        )
+    return artifact
+
+
+def _provide_tiny(request: TinyModel) -> Artifact:
+    target = default_path(request)
+    first = target.with_name(part_names(target.stem, request.split)[0])
+    with lock_file(target.with_suffix(".lock"), target.name):
+        if manifest_path(first).is_file():
+            try:
+                return verify(first)
+            except ArtifactError as error:
+                console.warn(f"{error.message} ({error.cause}); making it again")
+        return make_tiny(request, target)
+
+
+__all__ = ["default_path", "load", "make_tiny", "provide", "tiny_spec"]
