@@ -42,7 +42,8 @@ _SLUG_LENGTH = 52
 _FORMAT = (
     "format-patch", "--quiet", "--zero-commit", "--full-index", "--no-signature", "--no-stat",
     "--no-numbered", "--no-renames", "--no-attach", "--no-thread", "--no-cover-letter", "--no-signoff",
-    "--no-notes", "--no-base", "--no-to", "--no-cc", "--no-add-header", "--no-from", "--subject-prefix=PATCH", "--encode-email-headers",
+    "--no-notes", "--no-base", "--no-to", "--no-cc", "--no-add-header", "--no-from",
+    "--subject-prefix=PATCH", "--encode-email-headers",
     "--diff-algorithm=myers", "--indent-heuristic", "--unified=3", "--inter-hunk-context=0",
     "--src-prefix=a/", "--dst-prefix=b/", "--no-ext-diff", "--no-textconv", "--no-color", "--no-relative",
     "--submodule=short", "--suffix=.patch",
@@ -185,10 +186,13 @@ def _as_the_project(git_dir: Path, objects: BaseObjectStore, commit: str) -> str
         own.add_object(copy)
     finally:
         own.close()
-    return bytes(copy.id).decode()
+    name: bytes = copy.id
+    return name.decode()
 
 
 def _objects(repository: Path) -> Path:
+    if not repository.is_dir():
+        raise UsageError(f"{repository} is no folder", remedy="--from names a git work tree")
     return Path(_ask(repository, "rev-parse", "--path-format=absolute", "--git-path", "objects"))
 
 
@@ -206,7 +210,14 @@ def _refuse_uncommitted(repository: Path) -> None:
 
 def _line_of_commits(repository: Path, base: str, base_tree: str) -> tuple[tuple[str, str], ...]:
     """Return (commit, tree) of each commit above the base, oldest first."""
-    bottom = _ask(repository, "rev-parse", "--verify", "--end-of-options", base + "^{commit}")
+    try:
+        bottom = _ask(repository, "rev-parse", "--verify", "--end-of-options", base + "^{commit}")
+    except UsageError as error:
+        raise UsageError(
+            f"{repository} has no commit {base}",
+            cause=error.cause,
+            remedy="name the commit that the patches stand on with --base",
+        ) from error
     tree = _ask(repository, "rev-parse", "--verify", bottom + "^{tree}")
     if tree != base_tree:
         raise UsageError(
