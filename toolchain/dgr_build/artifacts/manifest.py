@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dgr_build import console
+from dgr_build.artifacts.effort import over_bytes
 from dgr_build.artifacts.gguf_index import Index, part_paths, read_index
 from dgr_build.artifacts.storage import check_model_path
 from dgr_build.documents.artifact import ArtifactManifest, Part
@@ -64,7 +64,7 @@ def manifest_of(path: Path) -> Artifact:
     index = read_index(paths)
     sizes = [part.stat().st_size for part in paths]
     parts = []
-    with console.progress(f"hashing {paths[0].name}", sum(sizes), unit="bytes") as task:
+    with over_bytes(f"hashing {paths[0].name}", sum(sizes)) as task:
         for part, size in zip(paths, sizes, strict=True):
             parts.append(Part(file=part.name, size=size, sha256=_sha256(part, task)))
     return Artifact(path=paths[0], manifest=_describe(index, tuple(parts), paths[0]))

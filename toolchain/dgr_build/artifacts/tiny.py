@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from dgr_build import console
 from dgr_build.artifacts import tiny_deepseek4, tiny_llama
-from dgr_build.artifacts.manifest import Artifact, load, manifest_of, manifest_path, verify, write_manifest
+from dgr_build.artifacts.effort import over_bytes
+from dgr_build.artifacts.manifest import Artifact, manifest_of, manifest_path, verify, write_manifest
 from dgr_build.artifacts.storage import check_model_path, models_root
 from dgr_build.artifacts.tiny_write import part_names, write_model
 from dgr_build.errors import ArtifactError, UsageError
@@ -59,18 +60,26 @@ def make_tiny(request: TinyModel, out: Path | None = None, *, spec: TinySpec | N
     require_space(folder, size + request.split * _HEADERS, "the model")
     sweep(folder)
     with staging(folder, "model") as aside:
-        with console.progress(f"making {target.name}", size, unit="bytes") as task:
+        with over_bytes(f"making {target.name}", size) as task:
             write_model(aside, target.stem, model, request, task)
         names = part_names(target.stem, request.split)
         staged = manifest_of(aside / names[0])
-        # A manifest never lies beside parts that it does not describe: the old goes first, the new last.
-        first = folder / names[0]
-        manifest_path(first).unlink(missing_ok=True)
-        for name in names:
-            publish(aside / name, folder / name)
-    artifact = Artifact(path=first, manifest=staged.manifest)
-    write_manifest(artifact)
+        artifact = Artifact(path=folder / names[0], manifest=staged.manifest)
+        _publish(aside, artifact)
     return artifact
+
+
+def _publish(aside: Path, artifact: Artifact) -> None:
+    # A manifest never lies beside parts that it does not describe: the old goes first, the new comes last.
+    artifact.manifest_path.unlink(missing_ok=True)
+    try:
+        for part in artifact.parts:
+            publish(aside / part.name, part)
+        write_manifest(artifact)
+    except BaseException:
+        for part in artifact.parts:
+            part.unlink(missing_ok=True)
+        raise
 
 
 def default_path(request: TinyModel) -> Path:
@@ -109,6 +118,3 @@ def _provide_tiny(request: TinyModel) -> Artifact:
             except ArtifactError as error:
                 console.warn(f"{error.message} ({error.cause}); making it again")
         return make_tiny(request, target)
-
-
-__all__ = ["default_path", "load", "make_tiny", "provide", "tiny_spec"]
