@@ -146,7 +146,8 @@ def _install_venv_module() -> None:
             raise HostError(
                 f"the system package {package} is missing",
                 cause=f"{sys.executable} cannot make virtual environments without it",
-                remedy=f"sudo apt-get update && sudo {' '.join(apt)}, then run the same command again",
+                remedy=f"{'sudo sh' if sudo else 'su'} -c 'apt-get update && {' '.join(apt)}', "
+                "then run the same command again",
             )
         apt = [sudo, "-n", *apt]
     _say(f"==> {package} is missing: {' '.join(apt)}")

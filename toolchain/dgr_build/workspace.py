@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import stat
 import tempfile
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PIN = Path("manifests") / "llama.cpp.toml"
+_STAGED_FILE_AGE_S = 3600  # write_atomic takes milliseconds; a staged file this old has no writer any more
 
 
 def project_root() -> Path:
@@ -153,8 +156,7 @@ def lock_file(path: Path, key: str) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        with suppress(OSError):
-            console.say(f"waiting for {key}, held by {holder.read_text().strip()}")
+        console.say(f"waiting for {key}, held by {_holder_name(holder)}")
         lock.acquire()
     try:
         holder.write_text(f"process {os.getpid()}\n")
@@ -164,55 +166,85 @@ def lock_file(path: Path, key: str) -> Iterator[None]:
         lock.release()
 
 
+def _holder_name(holder: Path) -> str:
+    try:
+        return holder.read_text().strip() or "another process"
+    except OSError:  # it has the lock but has not written its name yet
+        return "another process"
+
+
 @contextmanager
 def staging(parent: Path, name: str) -> Iterator[Path]:
     """Yield a private empty folder beside the final place, removed afterwards whatever happens.
 
-    Names start with `.staging-`; `sweep` removes those that a killed process left. The folder carries an
-    advisory lock so that a sweep never takes one that is in use.
+    The folder itself may be published. Names start with `.staging-`; `sweep` removes those that a killed
+    process left. Its lock is taken before the folder exists, so that a sweep never sees one without it.
     """
     parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".staging-{name}-", dir=parent))
-    lock = FileLock(str(folder) + ".lock")
-    lock.acquire()
-    try:
-        yield folder
-    finally:
-        remove(folder)
-        lock.release()
-        Path(lock.lock_file).unlink(missing_ok=True)
+    folder = parent / f".staging-{name}-{secrets.token_hex(6)}"
+    with FileLock(_lock_of(folder)):
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            remove(folder)
+            _lock_of(folder).unlink(missing_ok=True)
 
 
 def sweep(parent: Path) -> None:
-    """Remove staging folders under `parent` that no living process holds."""
-    for folder in parent.glob(".staging-*"):
-        if not folder.is_dir():
-            continue
-        lock = FileLock(str(folder) + ".lock")
-        with suppress(Timeout):
-            lock.acquire(timeout=0)
-            remove(folder)
-            lock.release()
-            Path(lock.lock_file).unlink(missing_ok=True)
+    """Remove what killed processes left under `parent`: staging folders nobody holds, old staged files."""
+    for left in parent.glob(".staging-*"):
+        if left.is_dir():
+            with suppress(Timeout), FileLock(_lock_of(left), timeout=0):
+                remove(left)
+                _lock_of(left).unlink(missing_ok=True)
+        elif not left.with_name(left.name.removesuffix(".lock")).is_dir():
+            with suppress(FileNotFoundError):
+                if time.time() - left.stat().st_mtime > _STAGED_FILE_AGE_S:
+                    left.unlink()
+
+
+def _lock_of(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".lock")
 
 
 def publish(staged: Path, final: Path) -> None:
     """Move a finished file or folder into its place by rename; what was there before is replaced.
 
     Both must lie on one file system. A folder cannot be replaced by one rename, so the old one steps aside
-    first and is removed after; a crash between leaves the new one staged and the old one aside, and the next
-    run publishes again.
+    first and is removed after, or comes back when the new one cannot take its place. A crash between leaves
+    the new one staged and the old one aside, and the next run publishes again.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     if staged.is_file():
         staged.replace(final)
         return
     if not final.exists():
-        staged.rename(final)
+        _move(staged, final)
         return
     with staging(final.parent, "old") as aside:
-        final.rename(aside / final.name)
-        staged.rename(final)
+        old = aside / "old"
+        _move(final, old)
+        try:
+            _move(staged, final)
+        except BaseException:
+            _move(old, final)
+            raise
+
+
+def _move(source: Path, target: Path) -> None:
+    """Rename, read-only folders included: a folder's new parent is written into the folder itself."""
+    mode = stat.S_IMODE(source.lstat().st_mode)
+    if source.is_dir() and not mode & stat.S_IWUSR:
+        source.chmod(mode | stat.S_IWUSR)
+        try:
+            source.rename(target)
+        except OSError:
+            source.chmod(mode)
+            raise
+        target.chmod(mode)
+    else:
+        source.rename(target)
 
 
 def write_atomic(final: Path, data: bytes, *, mode: int = 0o644) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import traceback
 from importlib import import_module, metadata
@@ -98,5 +99,5 @@ def _bug(error: Exception, argv: list[str]) -> DgrError:
     return DgrError(
         f"a bug in dgr-build: {type(error).__name__}: {error}",
         cause="".join(traceback.format_exception(error)),
-        remedy=f"report it with the lines above and this command: dgr-build {' '.join(argv)}",
+        remedy=f"report it with the lines above and this command: dgr-build {shlex.join(argv)}",
     )
