@@ -7,18 +7,21 @@ import sys
 import traceback
 from importlib import import_module, metadata
 from importlib.util import find_spec
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dgr_build import console, process
 from dgr_build.errors import EXIT_INTERRUPTED, EXIT_OK, DgrError, UsageError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 GROUPS = ("source", "patch", "lane", "model", "run", "evidence", "test")
 
 
-def build_app() -> typer.Typer:
-    """Assemble the command groups into one application."""
+def build_app(groups: Sequence[str] = GROUPS) -> typer.Typer:
+    """Assemble command groups into one application."""
     app = typer.Typer(
         name="dgr-build",
         help="Build a llama.cpp shard worker from one proven commit and a tiny patch stack, and run a model "
@@ -28,7 +31,7 @@ def build_app() -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback()(_root)
-    for name in GROUPS:
+    for name in groups:
         if find_spec(f"dgr_build.cli.{name}"):
             import_module(f"dgr_build.cli.{name}").register(app)
     return app
@@ -45,7 +48,7 @@ def run(argv: list[str]) -> int:
     With --json among the arguments, errors go to stdout as data too.
     """
     try:
-        code = build_app()(argv or ["--help"], prog_name="dgr-build", standalone_mode=False)
+        code = build_app(_asked_for(argv))(argv or ["--help"], prog_name="dgr-build", standalone_mode=False)
     except DgrError as error:
         return _report(error, argv)
     except typer.TyperException as error:
@@ -60,6 +63,12 @@ def run(argv: list[str]) -> int:
     if code == EXIT_INTERRUPTED:
         console.say("interrupted; nothing was left half done")
     return code if isinstance(code, int) else EXIT_OK
+
+
+def _asked_for(argv: Sequence[str]) -> Sequence[str]:
+    """Return the group that is asked for, so that a start loads no more than it needs, or all of them."""
+    first = next((word for word in argv if not word.startswith("-")), None)
+    return (first,) if first in GROUPS else GROUPS
 
 
 def _print_version(wanted: bool) -> None:

@@ -106,7 +106,8 @@ def _pytest(ws: Workspace, part: str, report: Path, arguments: Sequence[str]) ->
     report.unlink(missing_ok=True)
     cache = ws.root / "cache" / "pytest"
     command = [sys.executable, "-P", "-m", "pytest", f"tests/{part}", f"--junit-xml={report}"]
-    code = _through([*command, "-o", f"cache_dir={cache}", *arguments], ws.project)
+    command += ["-o", f"cache_dir={cache}", *arguments]
+    code = _through(command, ws.project)
     if code == _NO_TESTS and arguments:
         return Tally(part=part)
     return _tally_of(part, report, code)
@@ -134,7 +135,7 @@ def _ctest(ws: Workspace, report: Path) -> Tally:
     return _tally_of("ctest", report, _through(command, ws.project))
 
 
-def _through(command: Sequence[str | Path], cwd: Path) -> int:
+def _through(command: Sequence[str], cwd: Path) -> int:
     """Run a program whose output goes straight to the person, and return its exit code."""
     sys.stdout.flush()
     child = Child(command, cwd=cwd, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
