@@ -78,3 +78,17 @@ class GitRepo:
 def git_repo(tmp_path):
     """A maker of repositories under the test's own folder."""
     return lambda name="repo": GitRepo(tmp_path / name)
+
+
+@pytest.fixture(scope="session")
+def project_root() -> Path:
+    """The checkout under test."""
+    return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with workspace, cache and models of its own; nothing of the person's is read or written."""
+    for name, folder in (("DGR_WORKSPACE", "workspace"), ("DGR_CACHE", "cache"), ("DGR_MODELS", "models")):
+        monkeypatch.setenv(name, str(tmp_path / folder))
+    return tmp_path

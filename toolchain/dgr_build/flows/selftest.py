@@ -123,15 +123,8 @@ def _ctest(ws: Workspace, report: Path) -> Tally:
         )
     report.unlink(missing_ok=True)
     ctest = Path(sys.executable).with_name("ctest")
-    command = [
-        ctest,
-        "--test-dir",
-        build,
-        "--output-on-failure",
-        "--no-tests=error",
-        "--output-junit",
-        report,
-    ]
+    command = [str(ctest), "--test-dir", str(build), "--output-on-failure", "--no-tests=error"]
+    command += ["--output-junit", str(report)]
     return _tally_of("ctest", report, _through(command, ws.project))
 
 
