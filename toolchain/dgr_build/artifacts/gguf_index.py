@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from gguf import GGUFReader
 
 from dgr_build.documents.artifact import TensorEntry
@@ -14,7 +15,21 @@ from dgr_build.errors import ArtifactError
 if TYPE_CHECKING:
     from pathlib import Path
 
+# What the library raises at one or another broken byte.
+_BROKEN = (ValueError, LookupError, TypeError, ArithmeticError, MemoryError, RecursionError, OSError)
 _PART = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
+
+
+class _StrictReader(GGUFReader):
+    """A reader that stops at the end of the file.
+
+    The library's own returns short arrays there, so a false count in a header would keep it busy for ever.
+    """
+
+    def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+        if int(offset) + np.dtype(dtype).itemsize * int(count) > len(self.data):
+            raise ValueError("a header entry or tensor reaches beyond the end of the file")
+        return super()._get(offset, dtype, count, override_order)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +103,7 @@ def read_index(paths: tuple[Path, ...]) -> Index:
 
 def _read_part(path: Path, number: int) -> tuple[dict[str, Any], list[TensorEntry]]:
     try:
-        reader = GGUFReader(path)
+        reader = _StrictReader(path)
         keys = {name: field.contents() for name, field in reader.fields.items()}
         entries = [
             TensorEntry(
@@ -101,7 +116,7 @@ def _read_part(path: Path, number: int) -> tuple[dict[str, Any], list[TensorEntr
             )
             for tensor in reader.tensors
         ]
-    except (ValueError, KeyError, IndexError, TypeError, OverflowError, MemoryError, OSError) as error:
+    except _BROKEN as error:
         raise _broken(path, str(error) or type(error).__name__) from error
     size = path.stat().st_size
     for entry in entries:

@@ -12,6 +12,7 @@ from dgr_build.artifacts.tiny_spec import (
     array,
     f32,
     flag,
+    inverse_root,
     matrix,
     norm,
     plain,
@@ -71,6 +72,8 @@ WIDE = Dims(
     n_ff_exp=8,
     n_expert=256,
     n_expert_used=6,
+    n_lora_q=256,
+    n_lora_o=256,
     n_group_o=4,
     n_dense_attention=1,
 )
@@ -84,11 +87,13 @@ def spec(dims: Dims) -> TinySpec:
         TensorSpec(
             name="output.weight",
             shape=(dims.n_vocab, dims.n_embd),
-            std=3.0 * dims.n_embd**-0.5,
+            std=3.0 * inverse_root(dims.n_embd),
             quantised=True,
             by_token=True,
         ),
-        plain("output_hc_fn.weight", (dims.hc, dims.hc * dims.n_embd), std=(dims.hc * dims.n_embd) ** -0.5),
+        plain(
+            "output_hc_fn.weight", (dims.hc, dims.hc * dims.n_embd), std=inverse_root(dims.hc * dims.n_embd)
+        ),
         plain("output_hc_base.weight", (dims.hc,), std=0.5),
         plain("output_hc_scale.weight", (1,), std=0.1, mean=1.0),
     ]
@@ -182,7 +187,7 @@ def _connections(dims: Dims, block: int) -> list[TensorSpec]:
     for part in ("attn", "ffn"):
         at = f"blk.{block}.hc_{part}_"
         tensors += [
-            plain(at + "fn.weight", (mixes, wide), std=wide**-0.5),
+            plain(at + "fn.weight", (mixes, wide), std=inverse_root(wide)),
             plain(at + "base.weight", (mixes,), std=1.0),
             plain(at + "scale.weight", (3,), std=0.1, mean=0.7),
         ]
@@ -193,7 +198,7 @@ def _experts(dims: Dims, block: int) -> list[TensorSpec]:
     at = f"blk.{block}."
     tensors = [
         norm(at + "ffn_norm.weight", dims.n_embd),
-        plain(at + "ffn_gate_inp.weight", (dims.n_expert, dims.n_embd), std=dims.n_embd**-0.5),
+        plain(at + "ffn_gate_inp.weight", (dims.n_expert, dims.n_embd), std=inverse_root(dims.n_embd)),
     ]
     if block < dims.n_hash:
         tensors.append(

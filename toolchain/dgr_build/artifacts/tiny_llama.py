@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dgr_build.artifacts.tiny_spec import TensorSpec, TinySpec, f32, matrix, norm, u32
+from dgr_build.artifacts.tiny_spec import TensorSpec, TinySpec, f32, inverse_root, matrix, norm, u32
 
 ARCH = "llama"
 
@@ -29,7 +29,7 @@ def spec(dims: Dims, *, tied: bool = False) -> TinySpec:
     """Return the model of these sizes as data; `tied` makes the embedding serve as output too."""
     head = dims.n_embd // dims.n_head
     # A tied output needs rows of unit length; its first norm makes up for the small embedding.
-    embedding = dims.n_embd**-0.5 if tied else 1.0
+    embedding = inverse_root(dims.n_embd) if tied else 1.0
     tensors = [
         TensorSpec(
             name="token_embd.weight",
@@ -44,7 +44,7 @@ def spec(dims: Dims, *, tied: bool = False) -> TinySpec:
             TensorSpec(
                 name="output.weight",
                 shape=(dims.n_vocab, dims.n_embd),
-                std=3.0 * dims.n_embd**-0.5,
+                std=3.0 * inverse_root(dims.n_embd),
                 quantised=True,
                 by_token=True,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -58,9 +59,7 @@ class TensorSpec:
 
     def nbytes(self, dtype: str) -> int:
         """Return the size of the tensor's data in a model of `dtype`."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
+        count = math.prod(self.shape)
         return count // QUANT_BLOCK * 34 if self.stored_as_q8(dtype) else count * 4
 
 
@@ -94,10 +93,15 @@ def array(name: str, value: tuple[object, ...]) -> Key:
     return Key(name=name, value=value, kind=GGUFValueType.ARRAY)
 
 
+def inverse_root(width: int) -> float:
+    """Return 1/sqrt(width), correctly rounded everywhere, which a power is not."""
+    return 1.0 / math.sqrt(width)
+
+
 def matrix(name: str, rows: int, columns: int, *, gain: float = 1.0, experts: int = 0) -> TensorSpec:
     """Return a matrix (or one for each expert) whose products have `gain` times the spread of their input."""
     shape = (experts, rows, columns) if experts else (rows, columns)
-    return TensorSpec(name=name, shape=shape, std=gain * columns**-0.5, quantised=True)
+    return TensorSpec(name=name, shape=shape, std=gain * inverse_root(columns), quantised=True)
 
 
 def plain(name: str, shape: tuple[int, ...], *, std: float, mean: float = 0.0) -> TensorSpec:
