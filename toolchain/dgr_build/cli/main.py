@@ -67,6 +67,8 @@ def run(argv: list[str]) -> int:
 
 def _asked_for(argv: Sequence[str]) -> Sequence[str]:
     """Return the group that is asked for, so that a start loads no more than it needs, or all of them."""
+    if "--version" in argv:
+        return ()
     first = next((word for word in argv if not word.startswith("-")), None)
     return (first,) if first in GROUPS else GROUPS
 
