@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import stat
+
 from dulwich.objects import Blob, Tree
 
 from dgr_build.errors import PatchError
@@ -57,7 +59,7 @@ def _preimage(store: Overlay, tree_id: bytes, patch: Patch, file: FilePatch) -> 
     where = _where(patch, file, file.at)
     there = lookup(store, tree_id, file.path)
     if file.adds:
-        if there is not None:
+        if there is not None and not stat.S_ISDIR(there[0]):  # a folder may go by the same patch
             raise _error(where, "the patch adds the file, but it is there already")
         return b""
     if there is None:

@@ -155,7 +155,7 @@ def _export_one(git_dir: Path, made: Path, source: tuple[str, str, str], number:
 
 def slug(subject: str) -> str:
     """Return a subject as the words of a file name: lower case, dashes, cut at a word."""
-    words = re.findall(r"[a-z0-9]+", subject.lower()) or ["patch"]
+    words: list[str] = re.findall(r"[a-z0-9]+", subject.lower()) or ["patch"]
     text = words[0][:_SLUG_LENGTH]
     for word in words[1:]:
         if len(text) + 1 + len(word) > _SLUG_LENGTH:
@@ -186,8 +186,7 @@ def _as_the_project(git_dir: Path, objects: BaseObjectStore, commit: str) -> str
         own.add_object(copy)
     finally:
         own.close()
-    name: bytes = copy.id
-    return name.decode()
+    return copy.id.decode()
 
 
 def _objects(repository: Path) -> Path:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dgr_build.patches.model import FilePatch, Patch
     from dgr_build.patches.trees import Overlay
 
+_BLANKS = (b" ", b"\t", b"\r")
 _CONFLICT = re.compile(rb"(?:<{7}|={7}|>{7}|\|{7})(?:\s|$)")
 _SPACE_BEFORE_TAB = re.compile(rb"\t* +\t")
 
@@ -62,7 +63,7 @@ def _problem(text: bytes, *, returns: bool) -> str:
         if not returns:
             return "a carriage return in a file that has none"
         line = line.removesuffix(b"\r")
-    if line != line.rstrip():
+    if line.endswith(_BLANKS):
         return "trailing blanks"
     if _SPACE_BEFORE_TAB.match(line):
         return "a space before a tab in the indent"
@@ -74,7 +75,7 @@ def _blank_tail(content: bytes) -> int:
     if not lines[-1]:
         lines.pop()
     count = 0
-    while lines and not lines.pop().strip():
+    while lines and not lines.pop().strip(b" \t\r"):
         count += 1
     return count
 

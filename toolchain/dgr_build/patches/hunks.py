@@ -50,6 +50,7 @@ def parse_hunks(lines: Lines) -> tuple[Hunk, ...]:
         shift += hunk.new_count - hunk.old_count
         hunks.append(hunk)
     if len(hunks) > 1 and any(0 in {hunk.old_count, hunk.new_count} for hunk in hunks):
+        lines.at = hunks[1].at - 1
         lines.fail("a hunk that fills or empties the whole file cannot have neighbours", remedy=EXPORT)
     return tuple(hunks)
 
