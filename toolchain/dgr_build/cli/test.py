@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dgr_build import console
-from dgr_build.flows.selftest import PARTS, Tally, judge, run_suite
+from dgr_build.flows.selftest import PARTS, judge, run_suite
 from dgr_build.workspace import Workspace
 
 _HELP = """Run the project's own tests: gates, unit tests, integration tests, C++ tests.
@@ -48,21 +48,15 @@ def _test(
     parts = [part for part in PARTS if asked[part]] or list(PARTS)
     tallies = run_suite(Workspace.open(), parts, context.args)
     wrong = judge(tallies)
+    totals = {name: sum(getattr(t, name) for t in tallies) for name in ("passed", "failed", "skipped")}
     if as_json:
-        console.result_json([asdict(tally) for tally in tallies])
+        console.result_json({**totals, "parts": [asdict(tally) for tally in tallies]})
     else:
-        _print(tallies)
+        rows = [[t.part, str(t.passed), str(t.failed), str(t.skipped)] for t in tallies]
+        console.table("tests", ["part", *totals], rows)
     if wrong:
         console.report(wrong)
     if not as_json:
-        passed, failed, skipped = (
-            sum(getattr(tally, name) for tally in tallies) for name in ("passed", "failed", "skipped")
-        )
-        console.result(f"{passed} passed, {failed} failed, {skipped} skipped")
+        console.result(", ".join(f"{count} {name}" for name, count in totals.items()))
     if wrong:
         raise typer.Exit(wrong.exit_code)
-
-
-def _print(tallies: tuple[Tally, ...]) -> None:
-    rows = [[t.part, str(t.passed), str(t.failed), str(t.skipped)] for t in tallies]
-    console.table("tests", ["part", "passed", "failed", "skipped"], rows)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 PARTS = ("gates", "unit", "integration", "ctest")
 _NO_TESTS = 5  # pytest's exit code when it collected nothing
 _LANE = "cpu"
+_STDERR = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,9 +130,9 @@ def _ctest(ws: Workspace, report: Path) -> Tally:
 
 
 def _through(command: Sequence[str], cwd: Path) -> int:
-    """Run a program whose output goes straight to the person, and return its exit code."""
-    sys.stdout.flush()
-    child = Child(command, cwd=cwd, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+    """Run a program whose output goes straight to the person, as progress does; return its exit code."""
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    child = Child(command, cwd=cwd, env=env, stdout=_STDERR)
     try:
         return child.wait()
     finally:
