@@ -186,6 +186,12 @@ def test_whitespace_gate_does_not_run_outside_a_repository_of_its_own(
     assert gates._whitespace(ws) is Verdict.NOT_RUN
 
 
+_SLOW_TEST = """
+import os, time
+def test_slow():
+    print("\\npid", os.getpid(), flush=True)
+    time.sleep(60)
+"""
 _RUN_SLOW = """
 import sys
 from pathlib import Path
@@ -197,8 +203,7 @@ run_suite(Workspace(project=root / "project", root=root / "dgr", cache=root), ["
 
 
 def test_interrupting_a_run_leaves_no_test_process(ws: Workspace) -> None:
-    slow = "import os, time\ndef test_slow():\n    print('\\npid', os.getpid(), flush=True)\n    time.sleep(60)\n"
-    _write_tests(ws, slow)
+    _write_tests(ws, _SLOW_TEST)
     command = [sys.executable, "-c", _RUN_SLOW, ws.project.parent]
     child = process.Child(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert child.stdout is not None
