@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import traceback
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,6 +75,8 @@ def _asked_for(argv: Sequence[str]) -> Sequence[str]:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from importlib import metadata  # noqa: PLC0415 - slow to import, and only this needs it
+
         console.result(f"dgr-build {metadata.version('dgr-build')}")
         raise typer.Exit
 
