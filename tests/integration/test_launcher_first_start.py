@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -114,6 +115,23 @@ def test_a_changed_project_file_reinstalls_the_project_alone(clone: Path) -> Non
     assert code == 0, err
     assert "installing dgr-build itself" in err
     assert "locked Python packages" not in err
+
+
+_EMPTY_ITSELF = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from dgr_build import bootstrap
+bootstrap._make_environment(Path(sys.argv[2]))
+"""
+
+
+def test_an_activated_environment_can_be_made_again_from_itself(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python3"
+    command = [python, "-I", "-c", _EMPTY_ITSELF, _ROOT / "toolchain", tmp_path / "venv"]
+    subprocess.run(command, check=True)
+    subprocess.run([python, "-m", "pip", "--version"], check=True)
 
 
 def test_a_moved_clone_makes_its_environment_again(clone: Path) -> None:

@@ -155,6 +155,31 @@ def test_every_option_explains_itself() -> None:
     assert wanting == []
 
 
+def _remedies() -> list[tuple[str, str]]:
+    found = []
+    for path in _MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "remedy":
+                parts = [n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)]
+                found += [(_name(path), str(part)) for part in parts]
+    return found
+
+
+def test_every_command_that_a_remedy_or_the_readme_names_exists() -> None:
+    known = [words[1:] for words, _ in _commands(typer.main.get_command(cli.build_app()), ("dgr-build",))]
+    shown = [("README.md", line) for line in (_ROOT / "README.md").read_text().splitlines()]
+    shown = [(where, line) for where, line in shown if re.match(r"\s*(\$ )?(\./)?dgr-build ", line)]
+    unknown = []
+    for where, text in [*_remedies(), *shown]:
+        for typed in re.findall(r"dgr-build ((?:[a-z-]+ ?)+)", text):
+            words = tuple(typed.split())
+            if not any(words[: len(command)] == command for command in known) and not words[0].startswith(
+                "-"
+            ):
+                unknown.append(f"{where}: dgr-build {typed}")
+    assert unknown == []
+
+
 def test_the_launcher_can_bootstrap_with_the_standard_library_alone() -> None:
     # -S leaves site-packages out, as on a machine where nothing is installed yet.
     script = "import sys; sys.path.insert(0, sys.argv[1]); import dgr_build.bootstrap"

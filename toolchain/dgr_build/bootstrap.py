@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _NEED_BYTES = 900_000_000
 _OURS = "dgr-build.lock"
-_FOREIGN_PIP_SETTINGS = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")
+_FOREIGN_PIP_SETTINGS = ("PIP_CONSTRAINT", "PIP_PREFIX", "PIP_REQUIREMENT", "PIP_ROOT", "PIP_TARGET")
+_OWN_PIP_SETTINGS = {"PIP_REQUIRE_HASHES": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_USER": "0"}
 _SHOWN_ON_FAILURE = 12
 
 
@@ -170,6 +171,8 @@ def _install_venv_module() -> None:
 
 def _make_environment(venv: Path) -> None:
     _say(f"==> making the virtual environment {venv} with Python {sys.version.split()[0]}")
+    # Started from an activated environment, perhaps the very one to be emptied: its base makes the new one.
+    python = sys.executable if sys.prefix == sys.base_prefix else os.path.realpath(sys.executable)
     for entry in venv.iterdir():
         if entry.name == _OURS:
             continue  # others wait on this very file
@@ -177,7 +180,7 @@ def _make_environment(venv: Path) -> None:
             shutil.rmtree(entry)
         else:
             entry.unlink()
-    done = process.run([sys.executable, "-I", "-m", "venv", venv])
+    done = process.run([python, "-I", "-m", "venv", venv])
     if done.returncode != 0:
         raise HostError(
             f"Python could not make the virtual environment {venv}",
@@ -199,7 +202,7 @@ def _pip(venv: Path, arguments: Sequence[str]) -> None:
         HostError: pip failed.
     """
     env = {name: value for name, value in os.environ.items() if name not in _FOREIGN_PIP_SETTINGS}
-    env |= {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0"}
+    env |= _OWN_PIP_SETTINGS
     command = [str(venv / "bin" / "python"), "-I", "-m", "pip", "install"]
     command += ["--no-input", "--disable-pip-version-check", "--progress-bar", "off", *arguments]
     done = process.run_lines(command, _PipProgress(), env=env)
