@@ -218,3 +218,16 @@ def test_an_outer_repository_makes_git_skip_silently_but_not_us(made, git_repo, 
     store = fresh_store(repo, git_repo, name="outer/vendor/store")
     series = load(folder)
     assert apply_series(store.store(), series.base_tree, series, folder).tree == repo.tree()
+
+
+def test_lock_files_of_a_killed_process_do_not_stop_the_next(made, git_repo, monkeypatch):
+    repo, folder = made
+    monkeypatch.setattr("dgr_build.patches.trees._LOCK_PATIENCE_S", 0.1)
+    other = fresh_store(repo, git_repo)
+    series = load(folder)
+    for name in (series.tree, series.patches[0].files[0].after):
+        lock = other.objects / name[:2] / f"{name[2:]}.lock"
+        lock.parent.mkdir(exist_ok=True)
+        lock.write_bytes(b"half")
+    assert apply_series(other.store(), series.base_tree, series, folder).tree == repo.tree()
+    other.git("fsck", "--strict", "--no-dangling")

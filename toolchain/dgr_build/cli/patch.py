@@ -89,7 +89,7 @@ def status(as_json: Json = False) -> None:
         console.result_json(series.model_dump(mode="json"))
         return
     rows = [
-        [e.file, e.purpose, f"+{e.added} -{e.removed}", str(len(e.files)), e.tree, e.upstream]
+        [e.file, e.purpose, f"+{e.added} -{e.removed}", str(len(e.files)), e.tree[:12], e.upstream]
         for e in series.patches
     ]
     console.table(

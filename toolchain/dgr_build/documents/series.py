@@ -86,7 +86,7 @@ def check_names(series: Series, where: Path) -> None:
     names: set[str] = set()
     width = 0
     for position, entry in enumerate(series.patches, start=1):
-        match = PATCH_NAME.match(entry.file)
+        match = PATCH_NAME.fullmatch(entry.file)
         if match is None:
             raise PatchError(
                 f"{where}: {entry.file!r} is no patch name",
@@ -130,14 +130,14 @@ def check_folder(series: Series, where: Path) -> None:
         PatchError: a file is missing or is not listed.
     """
     listed = {entry.file for entry in series.patches}
-    present = {file.name for file in where.parent.iterdir() if file.suffix in {".patch", ".diff"}}
+    present = {file.name for file in where.parent.iterdir() if file.suffix.lower() in {".patch", ".diff"}}
     for name in sorted(listed - present):
         raise PatchError(
             f"{where} lists {name}, but there is no such file",
             remedy=f"git checkout -- {where.parent / name}, or remove its entry",
         )
     for name in sorted(present - listed):
-        match = PATCH_NAME.match(name)
+        match = PATCH_NAME.fullmatch(name)
         double = next((e.file for e in series.patches if match and e.file.startswith(match[1] + "-")), None)
         raise PatchError(
             f"{where.parent / name} is not in {where.name}",

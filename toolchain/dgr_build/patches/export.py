@@ -30,7 +30,7 @@ from dgr_build.documents.series import (
 from dgr_build.errors import PatchError, UsageError
 from dgr_build.patches.parse import parse_patch
 from dgr_build.patches.stack import Verified, verify
-from dgr_build.workspace import publish, staging
+from dgr_build.workspace import publish, staging, sweep
 
 AUTHOR = "dgr-build <dgr-build@localhost>"
 _HEADING = (
@@ -84,11 +84,12 @@ def export(
     _refuse_uncommitted(repository)
     commits = _line_of_commits(repository, base, pinned[1])
     with closing(DiskObjectStore(str(objects))) as store:
-        return _export(store, _Job(objects, folder, commits, pinned, limits or Limits()))
+        return _export(store, _Job(repository, objects, folder, commits, pinned, limits or Limits()))
 
 
 @dataclass(frozen=True)
 class _Job:
+    repository: Path
     objects: Path
     folder: Path
     commits: tuple[tuple[str, str], ...]
@@ -98,6 +99,7 @@ class _Job:
 
 def _export(store: DiskObjectStore, job: _Job) -> Exported:
     folder = job.folder
+    sweep(folder.parent)
     with staging(folder.parent, folder.name) as stage:
         made = stage / folder.name
         if folder.is_dir():
@@ -107,7 +109,7 @@ def _export(store: DiskObjectStore, job: _Job) -> Exported:
         entries: list[PatchEntry] = []
         for number, (commit, tree) in enumerate(job.commits, start=1):
             copy = _as_the_project(git_dir, store, commit)
-            entries.append(_export_one(git_dir, made, (commit, copy, tree), number))
+            entries.append(_export_one(job, git_dir, made, (number, commit, copy, tree)))
         series = Series(
             base_commit=job.pinned[0], base_tree=job.pinned[1], limits=job.limits, patches=tuple(entries)
         )
@@ -122,8 +124,8 @@ def _export(store: DiskObjectStore, job: _Job) -> Exported:
     return Exported(series=series, proof=proof, changed=changed, removed=removed)
 
 
-def _export_one(git_dir: Path, made: Path, source: tuple[str, str, str], number: int) -> PatchEntry:
-    commit, copy, tree = source
+def _export_one(job: _Job, git_dir: Path, made: Path, source: tuple[int, str, str, str]) -> PatchEntry:
+    number, commit, copy, tree = source
     raw = git_dir / "written"
     _git(git_dir, *_FORMAT, f"--output-directory={raw}", "-1", copy)
     written = list(raw.iterdir()) if raw.is_dir() else []
@@ -134,7 +136,14 @@ def _export_one(git_dir: Path, made: Path, source: tuple[str, str, str], number:
         )
     data = written[0].read_bytes()
     shutil.rmtree(raw)
-    patch = parse_patch(data, f"{number:04d} (commit {commit})")
+    try:
+        patch = parse_patch(data, f"{number:04d}-{commit}")
+    except PatchError as error:
+        raise PatchError(
+            error.message,
+            cause=error.cause,
+            remedy=f"change that commit and export again: git -C {job.repository} show {commit}",
+        ) from error
     name = f"{number:04d}-{slug(patch.subject)}.patch"
     (made / name).write_bytes(data)
     status = _UPSTREAM.findall(patch.message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from dgr_build.patches.model import EXPORT, NO_NEWLINE, Hunk, Line, render_hunk_header
+from dgr_build.patches.model import NO_NEWLINE, Hunk, Line, render_hunk_header
 
 if TYPE_CHECKING:
     from dgr_build.patches.lines import Lines
@@ -36,7 +36,6 @@ def parse_hunks(lines: Lines) -> tuple[Hunk, ...]:
             lines.fail(
                 "hunks overlap or go backwards",
                 cause=f"old line {old_first} comes after old line {old_end}",
-                remedy=EXPORT,
             )
         if new_first != old_first + shift:
             lines.at = hunk.at - 1
@@ -44,14 +43,13 @@ def parse_hunks(lines: Lines) -> tuple[Hunk, ...]:
                 "the places of the hunk in the old and the new file disagree",
                 cause=f"old line {old_first} and the hunks before give new line {old_first + shift}, "
                 f"the header says {new_first}",
-                remedy=EXPORT,
             )
         old_end = old_first + hunk.old_count - 1
         shift += hunk.new_count - hunk.old_count
         hunks.append(hunk)
     if len(hunks) > 1 and any(0 in {hunk.old_count, hunk.new_count} for hunk in hunks):
         lines.at = hunks[1].at - 1
-        lines.fail("a hunk that fills or empties the whole file cannot have neighbours", remedy=EXPORT)
+        lines.fail("a hunk that fills or empties the whole file cannot have neighbours")
     return tuple(hunks)
 
 
@@ -70,7 +68,7 @@ def _parse_hunk(lines: Lines, ended: _Ended) -> Hunk:
     raw = lines.take()
     match = _HEADER.fullmatch(raw)
     if match is None:
-        lines.fail("a malformed hunk header", cause=f"found {raw[:60]!r}", back=1, remedy=EXPORT)
+        lines.fail("a malformed hunk header", cause=f"found {raw[:60]!r}", back=1)
     old_start, old_count, new_start, new_count = (
         int(match[1]), int(match[2] or 1), int(match[3]), int(match[4] or 1)
     )  # fmt: skip
@@ -79,21 +77,18 @@ def _parse_hunk(lines: Lines, ended: _Ended) -> Hunk:
         section=match[5] or b"", lines=(),
     )  # fmt: skip
     if render_hunk_header(header) != raw:
-        lines.fail(
-            "a hunk header that git does not write", cause=f"found {raw[:60]!r}", back=1, remedy=EXPORT
-        )
+        lines.fail("a hunk header that git does not write", cause=f"found {raw[:60]!r}", back=1)
     for start, count in ((old_start, old_count), (new_start, new_count)):
         if (start == 0) != (count == 0):
             lines.fail(
                 "a hunk side without lines begins at 0, and only such a side does",
                 cause="without context it cannot be checked against its place",
                 back=1,
-                remedy=EXPORT,
             )
     body = _parse_lines(lines, old_count, new_count, ended)
     if all(line.kind == b" " for line in body):
         lines.at = at - 1
-        lines.fail("a hunk that changes nothing", remedy=EXPORT)
+        lines.fail("a hunk that changes nothing")
     return Hunk(
         at=at, old_start=old_start, old_count=old_count, new_start=new_start, new_count=new_count,
         section=header.section, lines=body,
@@ -110,7 +105,6 @@ def _parse_lines(lines: Lines, old_left: int, new_left: int, ended: _Ended) -> t
                 "the hunk ends before its counts are used up",
                 cause=_cut_off(raw, old_left, new_left),
                 back=1,
-                remedy=EXPORT,
             )
         old_left -= kind in {b" ", b"-"}
         new_left -= kind in {b" ", b"+"}
@@ -119,19 +113,16 @@ def _parse_lines(lines: Lines, old_left: int, new_left: int, ended: _Ended) -> t
                 "the hunk has more lines than its header counts",
                 cause=f"the {'old' if old_left < 0 else 'new'} side is full, and then follows {raw[:60]!r}",
                 back=1,
-                remedy=EXPORT,
             )
         if ended.forbids(kind):
-            lines.fail("a line follows the last line of the file", back=1, remedy=EXPORT)
+            lines.fail("a line follows the last line of the file", back=1)
         text = raw[1:]
         if lines.peek().startswith(b"\\"):
             if lines.take() != NO_NEWLINE:
                 lines.fail(f"only `{NO_NEWLINE.decode().strip()}` may begin with a backslash", back=1)
             text = text[:-1]
             if not text:
-                lines.fail(
-                    "a last line without text and without a line end is no line", back=2, remedy=EXPORT
-                )
+                lines.fail("a last line without text and without a line end is no line", back=2)
             ended.sides |= {b"-", b"+"} if kind == b" " else {kind}
         body.append(Line(kind, text))
     return tuple(body)

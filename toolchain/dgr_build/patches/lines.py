@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from dgr_build.errors import PatchError
+from dgr_build.patches.model import EXPORT
 
 
 class Lines:
@@ -18,10 +19,13 @@ class Lines:
         self.name = name
         self.at = 0
         last = self._lines.pop()
+        if b"\0" in data:
+            self.at = data[: data.index(b"\0")].count(b"\n")
+            self.fail("a zero byte: the patch, or a file that it changes, is not text")
         self._lines = [line + b"\n" for line in self._lines]
         if last or not data:
             self.at = len(self._lines)
-            self.fail("the file is cut off: its last line has no line end", remedy="git checkout -- patches")
+            self.fail("the file is cut off: its last line has no line end", remedy=EXPORT)
 
     def peek(self) -> bytes:
         """Return the next line without taking it; empty at the end."""
@@ -51,5 +55,5 @@ class Lines:
         raise PatchError(
             f"{self.name}:{place}: {message}",
             cause=cause,
-            remedy=remedy or f"dgr-build patch show {self.name}",
+            remedy=remedy or EXPORT,
         )

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from dgr_build.patches.hunks import parse_hunks
 from dgr_build.patches.lines import Lines
-from dgr_build.patches.model import EMPTY_BLOB, EXPORT, NO_BLOB, ZERO_FROM, FilePatch, Patch
+from dgr_build.patches.model import EMPTY_BLOB, NO_BLOB, ZERO_FROM, FilePatch, Patch
 from dgr_build.patches.paths import why_unsafe
 
 _MODES = {b"100644": 0o100644, b"100755": 0o100755}
@@ -27,7 +27,7 @@ _MIME = (
     b"Content-Transfer-Encoding: 8bit\n",
 )
 # what makes `git am` or `git apply` believe that the message has ended and a patch begins
-_BODY_TRAPS = (b"diff -", b"Index: ", b"--- ", b"+++ ", b"@@ -", b"\\ ", b"GIT binary patch")
+_BODY_TRAPS = re.compile(rb"diff -|Index: |---\s|\+\+\+ |@@ -|\\ |GIT binary patch|From .*:")
 # what `git am` cuts off the front of a subject, and what it takes out of the front of a message
 _SUBJECT_TRAPS = re.compile(r"\s|\[|:|re:", re.IGNORECASE)
 _IN_BODY_TRAPS = re.compile(rb">?From[: ]|Date:|Subject:|\[PATCH", re.IGNORECASE)
@@ -65,15 +65,18 @@ def parse_patch(data: bytes, name: str) -> Patch:
         )
     subject, message = _parse_head(lines)
     head = lines.taken()
+    if b"\r" in head:
+        lines.at = head[: head.index(b"\r")].count(b"\n")
+        lines.fail("a carriage return before the first hunk", cause="a mail program or autocrlf put it there")
     files: list[FilePatch] = []
     while (line := lines.peek()).startswith(_DIFF):
         file = _parse_file(lines)
         if any(file.path == other.path for other in files):
             lines.at = file.at - 1
-            lines.fail(f"{file.path.decode()} appears twice in one patch", remedy=EXPORT)
+            lines.fail(f"{file.path.decode()} appears twice in one patch")
         files.append(file)
     if not files:
-        lines.fail("there is no `diff --git` line: the patch is empty", remedy=EXPORT)
+        lines.fail("there is no `diff --git` line: the patch is empty")
     before_tail = lines.at
     if line == _SIGNATURE:
         _parse_signature(lines)
@@ -81,7 +84,6 @@ def parse_patch(data: bytes, name: str) -> Patch:
         lines.fail(
             "trailing garbage after the last hunk",
             cause=f"its counts are used up, and then follows {lines.peek()[:60]!r}",
-            remedy=EXPORT,
         )
     return Patch(
         name=name,
@@ -98,7 +100,6 @@ def _parse_head(lines: Lines) -> tuple[str, str]:
         lines.fail(
             "the first line is not a mail header with a commit id of forty zeros",
             cause=f"found {lines.peek()[:70]!r}",
-            remedy=EXPORT,
         )
     lines.take()
     for field in (b"From: ", b"Date: "):
@@ -107,9 +108,9 @@ def _parse_head(lines: Lines) -> tuple[str, str]:
     if lines.peek() == _MIME[0]:
         for expected in _MIME:
             if lines.take() != expected:
-                lines.fail("a mail header that is not known here", back=1, remedy=EXPORT)
+                lines.fail("a mail header that is not known here", back=1)
     if lines.take() != b"\n":
-        lines.fail("a blank line must follow the mail header", back=1, remedy=EXPORT)
+        lines.fail("a blank line must follow the mail header", back=1)
     return subject, _body(lines)
 
 
@@ -129,9 +130,9 @@ def _subject(lines: Lines, raw: bytes) -> str:
     try:
         text = str(make_header(decode_header(raw.decode())))
     except (UnicodeDecodeError, HeaderParseError, LookupError, ValueError) as error:
-        lines.fail("the subject cannot be decoded", cause=str(error), back=1, remedy=EXPORT)
+        lines.fail("the subject cannot be decoded", cause=str(error), back=1)
     if not text.startswith("[PATCH] ") or not text.isprintable():
-        lines.fail("the subject must read `[PATCH] ...`, unnumbered, on one line", back=1, remedy=EXPORT)
+        lines.fail("the subject must read `[PATCH] ...`, unnumbered, on one line", back=1)
     text = text.removeprefix("[PATCH] ")
     if _SUBJECT_TRAPS.match(text):
         lines.fail(
@@ -146,17 +147,13 @@ def _body(lines: Lines) -> str:
     body: list[bytes] = []
     while not (line := lines.peek()).startswith(_DIFF):
         if not line:
-            lines.fail("there is no `diff --git` line: the patch is empty", remedy=EXPORT)
+            lines.fail("there is no `diff --git` line: the patch is empty")
         if line == b"---\n":
             lines.take()
             _skip_statistics(lines)
             break
         first = not b"".join(body).strip()
-        if (
-            line.startswith(_BODY_TRAPS)
-            or (line.startswith(b"---") and not line[3:].strip())
-            or (first and _IN_BODY_TRAPS.match(line))
-        ):
+        if _BODY_TRAPS.match(line) or (first and _IN_BODY_TRAPS.match(line)):
             lines.fail(
                 "a line of the message looks like the start of a patch or like a mail header",
                 cause=f"git would not take it for a part of the message: {line[:60]!r}",
@@ -166,7 +163,7 @@ def _body(lines: Lines) -> str:
     try:
         return b"".join(body).decode().strip("\n")
     except UnicodeDecodeError as error:
-        lines.fail("the message is not UTF-8", cause=str(error), back=1, remedy=EXPORT)
+        lines.fail("the message is not UTF-8", cause=str(error), back=1)
 
 
 def _skip_statistics(lines: Lines) -> None:
@@ -175,7 +172,6 @@ def _skip_statistics(lines: Lines) -> None:
             lines.fail(
                 "between `---` and the first `diff --git` only statistics may stand",
                 cause=f"found {line[:60]!r}",
-                remedy=EXPORT,
             )
         lines.take()
 
@@ -184,7 +180,7 @@ def _parse_signature(lines: Lines) -> None:
     lines.take()
     version = lines.take()
     if not re.fullmatch(rb"[0-9A-Za-z.() -]{1,60}\n", version):
-        lines.fail("the mail signature is not a version of git", back=1, remedy=EXPORT)
+        lines.fail("the mail signature is not a version of git", back=1)
     if lines.peek() == b"\n":
         lines.take()
 
@@ -212,7 +208,6 @@ def _path(lines: Lines) -> bytes:
             "`diff --git` must name one path twice, as a/PATH b/PATH",
             cause="two different paths are a rename or a copy, which are refused; other prefixes are too",
             back=1,
-            remedy=EXPORT,
         )
     if reason := why_unsafe(path):
         lines.fail(f"the path {path.decode(errors='replace')!r} is refused", cause=reason, back=1)
@@ -256,25 +251,22 @@ def _index(lines: Lines, kind: str, mode: int) -> tuple[bytes, bytes, int]:
             "the ids on the `index` line must be full: 40 hexadecimal digits each",
             cause=f"found {ids.decode(errors='replace')!r}",
             back=1,
-            remedy=EXPORT,
         )
     if (before == NO_BLOB) != (kind == "add") or (after == NO_BLOB) != (kind == "delete"):
         lines.fail("the ids do not say what the mode line says", cause=f"{kind}, yet {ids.decode()}", back=1)
     if before == after:
-        lines.fail("both ids are equal: the file does not change", back=1, remedy=EXPORT)
+        lines.fail("both ids are equal: the file does not change", back=1)
     if (kind == "modify") != bool(space):
         lines.fail("the mode stands on the `index` line when, and only when, the file is modified", back=1)
     return before, after, _known_mode(lines, mode_text) if space else mode
 
 
 def _names(lines: Lines, path: bytes, kind: str, *, hunks_expected: bool) -> None:
-    if not lines.peek().startswith(b"--- ") or lines.peek() == _SIGNATURE:
+    if not lines.peek().startswith(b"--- "):
         if lines.peek().startswith((b"Binary files ", b"GIT binary patch")):
             lines.fail("binary files are refused", remedy=_REWRITE)
         if hunks_expected:
-            lines.fail(
-                "expected the `---` line of the file", cause=f"found {lines.peek()[:60]!r}", remedy=EXPORT
-            )
+            lines.fail("expected the `---` line of the file", cause=f"found {lines.peek()[:60]!r}")
         return
     tab = b"\t" if b" " in path else b""
     old = b"/dev/null" if kind == "add" else b"a/" + path + tab
@@ -286,10 +278,9 @@ def _names(lines: Lines, path: bytes, kind: str, *, hunks_expected: bool) -> Non
                 f"the `{sign.decode()}` line does not agree with the `diff --git` line",
                 cause=f"found {line[:80]!r}, expected {(sign + b' ' + name)!r}",
                 back=1,
-                remedy=EXPORT,
             )
     if not lines.peek().startswith(b"@@ "):
-        lines.fail("expected a hunk (`@@ ... @@`)", cause=f"found {lines.peek()[:60]!r}", remedy=EXPORT)
+        lines.fail("expected a hunk (`@@ ... @@`)", cause=f"found {lines.peek()[:60]!r}")
 
 
 def _check_whole(lines: Lines, file: FilePatch) -> None:
@@ -307,4 +298,4 @@ def _check_whole(lines: Lines, file: FilePatch) -> None:
 
 def _fail_at(lines: Lines, at: int, message: str) -> NoReturn:
     lines.at = at - 1
-    lines.fail(message, remedy=EXPORT)
+    lines.fail(message)

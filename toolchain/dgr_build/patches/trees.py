@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dulwich.file import FileLocked
 from dulwich.object_store import BaseObjectStore, MemoryObjectStore, OverlayObjectStore
 from dulwich.objects import Blob, ObjectID, ShaFile, Tree
 
@@ -12,6 +16,8 @@ from dgr_build.errors import ProofError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_LOCK_PATIENCE_S = 2.0  # a living writer holds the lock of one object for milliseconds
 
 Entry = tuple[int, bytes]
 """The mode and the id of what a path names."""
@@ -75,10 +81,25 @@ class Overlay:
         A crash in between leaves objects that nothing names; a tree is never there without what it names.
         """
         for object_id in self._order:
-            self._store.add_object(self._new[ObjectID(object_id)])
+            _write(self._store, self._new[ObjectID(object_id)])
         written = len(self._order)
         self._order.clear()
         return written
+
+
+def _write(store: BaseObjectStore, new: ShaFile) -> None:
+    """Write one object, past the lock file that a killed process may have left beside its place."""
+    give_up = time.monotonic() + _LOCK_PATIENCE_S
+    while True:
+        try:
+            store.add_object(new)
+        except FileLocked as locked:
+            if time.monotonic() < give_up:
+                time.sleep(0.05)
+                continue
+            Path(os.fsdecode(locked.lockfilename)).unlink(missing_ok=True)
+        else:
+            return
 
 
 def lookup(store: Overlay, tree_id: bytes, path: bytes) -> Entry | None:
