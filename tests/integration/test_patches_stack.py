@@ -11,7 +11,8 @@ from dulwich.objects import ObjectID
 from dgr_build.documents.pin import load_pin
 from dgr_build.documents.series import load_series
 from dgr_build.patches.stack import apply_series, read_patches, verify
-from dgr_build.source.resolve import open_store, resolve
+from dgr_build.source.resolve import resolve
+from dgr_build.source.store import open_store
 from dgr_build.workspace import Workspace
 
 

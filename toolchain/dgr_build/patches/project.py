@@ -12,7 +12,8 @@ from dgr_build.errors import UsageError
 from dgr_build.patches.export import Exported, export
 from dgr_build.patches.stack import PatchedTree, Verified, apply_series, verify
 from dgr_build.source import checkout
-from dgr_build.source.resolve import open_store, resolve
+from dgr_build.source.resolve import resolve
+from dgr_build.source.store import open_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ def apply_project(ws: Workspace, *, publish_at: Path | None = None) -> PatchedTr
     with closing(open_store(base.store)) as store:
         patched = apply_series(store, base.tree, series, ws.series_file.parent)
         if publish_at is not None:
-            checkout.update(store, patched.tree, publish_at)
+            checkout.update(store, patched.tree, publish_at.absolute())
     return patched
 
 
