@@ -113,6 +113,11 @@ class Workspace:
         """Return the incremental build folder of a lane."""
         return self.root / "build" / lane
 
+    @property
+    def conan(self) -> Path:
+        """Conan's home; nothing of the person's own Conan is read or written."""
+        return self.root / "conan"
+
     def logs(self, name: str) -> Path:
         """Return the folder for the logs of one kind of run."""
         return self.root / "logs" / name

@@ -1,0 +1,72 @@
+"""The static archives of the C++ packages that are linked in: named by pkg-config, known by their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dgr_build.errors import HostError
+from dgr_build.lanes.toolchain import find_program
+from dgr_build.process import run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dgr_build.lanes.toolchain import Toolchain
+
+
+def static_archives(
+    packages: Sequence[str], toolchain: Toolchain, variables: Mapping[str, str]
+) -> tuple[Path, ...]:
+    """Return the archives of packages and of all that they pull in, in the compiler's own search order.
+
+    Libraries without an archive there (parts of the C library) are left out: they are linked shared.
+
+    Args:
+        packages: pkg-config's names.
+        toolchain: whose compiler looks for them.
+        variables: the environment of the build.
+
+    Raises:
+        HostError: pkg-config or a package is missing.
+    """
+    if not packages:
+        return ()
+    pkg_config = find_program("pkg-config", toolchain.path)
+    if pkg_config is None:
+        raise HostError(
+            "pkg-config is missing", cause="it names what gRPC needs", remedy="apt-get install pkg-config"
+        )
+    asked = run([pkg_config, "--static", "--libs-only-l", *packages], env=variables)
+    if asked.returncode != 0:
+        raise HostError(
+            f"pkg-config does not know {' and '.join(packages)}",
+            cause=asked.stderr.strip(),
+            remedy="dgr-build lane cpu --only packages names the packages to install, or installs them",
+        )
+    names = dict.fromkeys(word[2:] for word in asked.stdout.split() if word.startswith("-l"))
+    folders = _search_folders(toolchain, variables)
+    found = (_find(f"lib{name}.a", folders) for name in names)
+    return tuple(path for path in found if path is not None)
+
+
+def hash_archives(archives: Sequence[Path]) -> dict[str, str]:
+    """Return the sha256 of each archive by its file name, sorted."""
+    return {path.name: sha256_file(path) for path in sorted(archives, key=lambda path: path.name)}
+
+
+def sha256_file(path: Path) -> str:
+    """Return the sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _search_folders(toolchain: Toolchain, variables: Mapping[str, str]) -> tuple[Path, ...]:
+    told = run([toolchain.cxx.path, "-print-search-dirs"], env=variables).stdout
+    line = next((line for line in told.splitlines() if line.startswith("libraries:")), "")
+    return tuple(Path(folder).resolve() for folder in line.partition("=")[2].split(":") if folder)
+
+
+def _find(name: str, folders: Sequence[Path]) -> Path | None:
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)

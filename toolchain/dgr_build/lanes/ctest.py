@@ -1,0 +1,96 @@
+"""Running the C++ tests of a lane."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+from dgr_build import console
+from dgr_build.errors import CheckError
+from dgr_build.lanes.toolchain import own_program
+from dgr_build.process import run_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_DONE = re.compile(r"^\s*(\d+)/(\d+) Test\s+#\d+: ")
+_SHOWN_LINES = 60
+TINY_V4 = "DGR_TINY_V4"
+TINY_LLAMA = "DGR_TINY_LLAMA"
+REFERENCE = "DGR_REFERENCE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tests:
+    """What CTest counted.
+
+    Args:
+        passed: the number of tests that passed; none failed, none was left out.
+        seconds: what all took.
+        report: the JUnit report.
+    """
+
+    passed: int
+    seconds: float
+    report: Path
+
+
+def test_variables(*, tiny_v4: Path, tiny_llama: Path, reference: Path) -> dict[str, str]:
+    """Return what the C++ tests find their models and the reference program by."""
+    return {TINY_V4: str(tiny_v4), TINY_LLAMA: str(tiny_llama), REFERENCE: str(reference)}
+
+
+def run_ctest(build: Path, report: Path, variables: Mapping[str, str], *, jobs: int = 1) -> Tests:
+    """Run all tests of a build folder.
+
+    Args:
+        build: the built folder.
+        report: where the JUnit report goes.
+        variables: see `test_variables`; added to the caller's environment.
+        jobs: tests at once.
+
+    Raises:
+        CheckError: a test failed or did not run, or there is none; each is named.
+    """
+    report.parent.mkdir(parents=True, exist_ok=True)
+    report.unlink(missing_ok=True)
+    command: list[str | Path] = [
+        own_program("ctest"),
+        "--test-dir",
+        build,
+        "--no-tests=error",
+        "--output-on-failure",
+    ]
+    command += ["--output-junit", report, "-j", str(jobs)]
+    with console.progress("C++ tests", unit="tests") as task:
+
+        def on_line(line: str) -> None:
+            count = _DONE.match(line)
+            if count:
+                task.update(done=int(count.group(1)), total=int(count.group(2)))
+
+        done = run_lines(command, on_line, env={**os.environ, **variables})
+    log = report.with_suffix(".log")
+    log.write_text(done.stdout + "\n")
+    names, passed = _count(report)
+    if done.returncode != 0 or names or not passed:
+        tail = "\n".join(done.stdout.splitlines()[-_SHOWN_LINES:])
+        raise CheckError(
+            f"C++ tests did not pass: {', '.join(names) or 'no test ran'}",
+            cause=tail,
+            remedy=f"the whole output is in {log}; dgr-build lane cpu --only test runs them again",
+        )
+    return Tests(passed=passed, seconds=done.seconds, report=report)
+
+
+def _count(report: Path) -> tuple[list[str], int]:
+    """Return the names of the tests that did not pass, and the number of those that did."""
+    if not report.is_file():
+        return [], 0
+    cases = list(ET.parse(report).getroot().iter("testcase"))  # noqa: S314 - our own child wrote it
+    bad = [case.get("name", "") for case in cases if case.get("status") != "run"]
+    return bad, len(cases) - len(bad)
