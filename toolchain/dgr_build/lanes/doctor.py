@@ -45,8 +45,8 @@ class Finding:
     def line(self) -> str:
         """The finding in one line."""
         use = " to run" if self.for_running else ""
-        here = self.found or "nothing"
-        return f"{self.name}: needs {self.wanted}{use}; here is {here}{'' if self.met else ', which will not do'}"
+        verdict = "" if self.met else ", which will not do"
+        return f"{self.name}: needs {self.wanted}{use}; here is {self.found or 'nothing'}{verdict}"
 
 
 def examine(matrix: Matrix, lane_name: str) -> tuple[Finding, ...]:

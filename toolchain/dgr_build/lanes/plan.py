@@ -164,7 +164,7 @@ def render(matrix: Matrix, lane_name: str, inputs: Inputs, program: BuildProgram
     lane = matrix.find(lane_name)
     source, toolchain, native = inputs.source, inputs.toolchain, inputs.native
     environment = matrix.environment[lane.environment]
-    values = {name: _text(value) for name, value in matrix.cmake_values(lane_name).items()}
+    values = stated_values(matrix, lane_name)
     values |= {"LLAMA_BUILD_NUMBER": str(source.upstream_build), "LLAMA_BUILD_COMMIT": source.commit}
     kinds = {name: _kind(value) for name, value in matrix.cmake_values(lane_name).items()}
     own = _own_values(lane_name, lane.isa, source) if program == "worker" else {}
@@ -192,6 +192,15 @@ def render(matrix: Matrix, lane_name: str, inputs: Inputs, program: BuildProgram
         packages=_packages(native),
         archives=hash_archives(inputs.archives) if program == "worker" else {},
     )
+
+
+def stated_values(matrix: Matrix, lane_name: str) -> dict[str, str]:
+    """Return every CMake value that a lane states, as CMake writes it.
+
+    Raises:
+        UsageError: there is no such lane.
+    """
+    return {name: _text(value) for name, value in matrix.cmake_values(lane_name).items()}
 
 
 def _frame(generator: str) -> tuple[str, ...]:

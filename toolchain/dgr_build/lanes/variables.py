@@ -40,7 +40,8 @@ def build_variables(
     variables = {**passed, **stated, "NINJA_STATUS": "[%f/%t] "}
     if cached:
         # Relative to the project and blind to the current folder, so that clones share entries.
-        base = os.path.commonpath([ws.project, ws.root])
+        common = os.path.commonpath([ws.project, ws.root])
+        base = common if common != os.sep else str(ws.root)
         return variables | {"CCACHE_DIR": str(ws.ccache), "CCACHE_BASEDIR": base, "CCACHE_NOHASHDIR": "1"}
     # The launcher stays in the commands, or turning the cache on and off would recompile everything.
     return variables | {"CCACHE_DISABLE": "1"}

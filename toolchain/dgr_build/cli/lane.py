@@ -1,0 +1,111 @@
+"""`dgr-build lane`: build a lane of the matrix, show what it would be, list all lanes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dgr_build import console
+from dgr_build.flows.lane import STEPS, Outcome, Request, dry_run, list_lanes, run_lane
+from dgr_build.lanes.build import Options
+from dgr_build.workspace import Workspace
+
+_HELP = """Build one lane: source, patches, packages, worker, inspection, C++ tests, smoke run, evidence.
+
+What is there already is not done again, so a second run takes seconds. Lanes that this version cannot build yet
+say what they need and what this machine lacks (exit 3). `list` in place of a name shows all lanes.
+
+Examples:
+
+  dgr-build lane cpu
+
+  dgr-build lane cpu --dry-run
+
+  dgr-build lane cpu --only test
+
+  dgr-build lane list
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("lane", help=_HELP)(lane)
+
+
+def lane(
+    name: Annotated[str, typer.Argument(help="A lane of lanes/matrix.toml, or `list`.", metavar="NAME")],
+    *,
+    plan_only: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and its digest; do nothing.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Compilers at once; by default what cores and memory allow.")
+    ] = None,
+    no_ccache: Annotated[
+        bool, typer.Option("--no-ccache", help="Compile everything anew, without the compiler cache.")
+    ] = False,
+    only: Annotated[
+        str | None, typer.Option(help=f"One step, with what it stands on: {', '.join(STEPS)}.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Repeat tests and smoke run though this worker passed them.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as data.")] = False,
+) -> None:
+    """Build one lane, or list them all."""
+    ws = Workspace.open()
+    if name == "list":
+        _list(ws, as_json=as_json)
+    elif plan_only:
+        _plan(ws, name, as_json=as_json)
+    else:
+        options = Options(jobs=jobs, use_ccache=not no_ccache)
+        outcome = run_lane(ws, Request(lane=name, only=only, force=force, options=options))
+        _outcome(outcome, as_json=as_json)
+
+
+def _list(ws: Workspace, *, as_json: bool) -> None:
+    states = list_lanes(ws)
+    if as_json:
+        console.result_json([vars(state) for state in states])
+        return
+    columns = ("lane", "backend", "status here", "environment", "exercised on")
+    rows = [(s.name, s.backend, s.status, s.environment, s.exercised) for s in states]
+    console.table("lanes", columns, rows)
+
+
+def _plan(ws: Workspace, name: str, *, as_json: bool) -> None:
+    plan = dry_run(ws, name)
+    if as_json:
+        console.result_json(plan)
+        return
+    for key, value in plan.items():
+        _show(key, value, indent=0)
+
+
+def _show(key: str, value: object, *, indent: int) -> None:
+    pad = "  " * indent
+    if isinstance(value, dict):
+        console.result(f"{pad}{key}:")
+        for name, inner in value.items():
+            _show(name, inner, indent=indent + 1)
+    elif isinstance(value, list | tuple):
+        console.result(f"{pad}{key}:")
+        for inner in value:
+            console.result(f"{pad}  {inner}")
+    else:
+        console.result(f"{pad}{key}: {value}")
+
+
+def _outcome(outcome: Outcome, *, as_json: bool) -> None:
+    data = outcome.to_json()
+    if as_json:
+        console.result_json(data)
+        return
+    console.facts(
+        {key: value for key, value in data.items() if value is not None and not isinstance(value, dict)}
+    )
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            _show(key, value, indent=0)
