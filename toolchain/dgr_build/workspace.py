@@ -298,6 +298,11 @@ def require_space(folder: Path, need: int, what: str) -> None:
         )
 
 
+def expand_home(location: str) -> str:
+    """Return a path or URL that a person has set somewhere, with a leading ~ replaced."""
+    return os.path.expanduser(location)  # noqa: PTH111 - a URL is no Path
+
+
 def models_root() -> Path:
     """Return where model files live: DGR_MODELS, or /var/tmp/dgr-models-UID."""
     stated = os.environ.get("DGR_MODELS")
