@@ -101,6 +101,20 @@ struct EngineOutput {
     uint32_t      logits_rows  = 0;
 };
 
+// An engine cannot be made. what() says what, where, why and what would be legal.
+struct StartError : std::runtime_error {
+    enum class Kind {
+        settings,  // range, slots, cache types: the caller asked for something else than can be had
+        artifact,  // the model file: missing, broken, or of a family without an adapter
+        memory,    // it does not fit
+        failed,    // anything else
+    };
+
+    StartError(Kind error_kind, const std::string & reason) : std::runtime_error(reason), kind(error_kind) {}
+
+    Kind kind;
+};
+
 // The caller's frame breaks a rule; nothing was touched. `field` names it.
 struct InvalidFrame : std::runtime_error {
     InvalidFrame(std::string field_name, const std::string & reason)
@@ -109,7 +123,7 @@ struct InvalidFrame : std::runtime_error {
     std::string field;
 };
 
-// Computing failed; the slot's state is lost and has been cleared.
+// Computing failed; the slot's state is lost and has been cleared. The slot takes no frame until it is closed.
 struct EngineFailure : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
