@@ -98,7 +98,7 @@ class Child:
             raise HostError(
                 f"cannot start {self.argv[0]}",
                 cause=error.strerror or str(error),
-                remedy="dgr-build doctor shows which programs are missing",
+                remedy="dgr-build lane cpu --only doctor shows what is missing",
             ) from error
 
     @property

@@ -13,8 +13,8 @@ from dgr_build.workspace import Workspace
 
 _HELP = """Build one lane: source, patches, packages, worker, inspection, C++ tests, smoke run, evidence.
 
-What is there already is not done again, so a second run takes seconds. Lanes that this version cannot build yet
-say what they need and what this machine lacks (exit 3). `list` in place of a name shows all lanes.
+What is there already is not done again, so a second run takes seconds. Lanes that this version cannot build
+yet say what they need and what this machine lacks (exit 3). `list` in place of a name shows all lanes.
 
 Examples:
 
@@ -103,9 +103,7 @@ def _outcome(outcome: Outcome, *, as_json: bool) -> None:
     if as_json:
         console.result_json(data)
         return
-    console.facts(
-        {key: value for key, value in data.items() if value is not None and not isinstance(value, dict)}
-    )
+    console.facts({key: value for key, value in data.items() if not isinstance(value, dict)})
     for key, value in data.items():
-        if isinstance(value, dict) and value:
+        if isinstance(value, dict):
             _show(key, value, indent=0)

@@ -58,14 +58,8 @@ def run_ctest(build: Path, report: Path, variables: Mapping[str, str], *, jobs: 
     """
     report.parent.mkdir(parents=True, exist_ok=True)
     report.unlink(missing_ok=True)
-    command: list[str | Path] = [
-        own_program("ctest"),
-        "--test-dir",
-        build,
-        "--no-tests=error",
-        "--output-on-failure",
-    ]
-    command += ["--output-junit", report, "-j", str(jobs)]
+    command: list[str | Path] = [own_program("ctest"), "--test-dir", build, "-j", str(jobs)]
+    command += ["--no-tests=error", "--output-on-failure", "--output-junit", report]
     with console.progress("C++ tests", unit="tests") as task:
 
         def on_line(line: str) -> None:
@@ -79,8 +73,9 @@ def run_ctest(build: Path, report: Path, variables: Mapping[str, str], *, jobs: 
     names, passed = _count(report)
     if done.returncode != 0 or names or not passed:
         tail = "\n".join(done.stdout.splitlines()[-_SHOWN_LINES:])
+        what = ", ".join(names) or (f"ctest ended with {done.returncode}" if passed else "no test ran")
         raise CheckError(
-            f"C++ tests did not pass: {', '.join(names) or 'no test ran'}",
+            f"C++ tests did not pass: {what}",
             cause=tail,
             remedy=f"the whole output is in {log}; dgr-build lane cpu --only test runs them again",
         )

@@ -1,0 +1,128 @@
+"""Looking at built programs: libraries, paths, backends, and what they say they are."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dgr_build.errors import CheckError
+from dgr_build.lanes.inspect import ElfFacts, ask_version, check_elf, check_version, elf_facts
+from dgr_build.lanes.plan import SourceFacts
+
+_SOURCE = SourceFacts(
+    commit="1" * 40,
+    base_tree="2" * 40,
+    patched_tree="3" * 40,
+    upstream_build=11312,
+    version="0.5.0-dev",
+    epoch=0,
+)
+_PLAN = SimpleNamespace(lane="cpu", digest="d" * 64, source=_SOURCE, isa="x86-64-v3")
+_SAID = {
+    "lane": "cpu",
+    "lane_digest": "d" * 64,
+    "commit": "1" * 40,
+    "base_tree": "2" * 40,
+    "patched_tree": "3" * 40,
+    "upstream_build": 11312,
+    "version": "0.5.0-dev",
+    "isa": "x86-64-v3",
+    "backends": ["CPU"],
+}
+_FACTS = ElfFacts(machine="EM_X86_64", needed=("libc.so.6",), loader_paths=(), text_relocations=False)
+
+
+@pytest.fixture
+def program(tmp_path):
+    def make(script):
+        file = tmp_path / "dgr-shard-worker"
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+        return file
+
+    return make
+
+
+def test_a_worker_that_says_what_the_plan_has_passes():
+    check_version(_SAID, _PLAN, ["CPU"])
+
+
+@pytest.mark.parametrize("backends", [[], ["CPU"], None])
+def test_a_lane_whose_backend_is_missing_from_the_worker_is_refused(backends):
+    with pytest.raises(CheckError) as caught:
+        check_version({**_SAID, "backends": backends}, _PLAN, ["CPU", "CUDA"])
+    assert "CUDA" in caught.value.message
+
+
+@pytest.mark.parametrize("name", [name for name in _SAID if name != "backends"])
+def test_a_worker_that_says_something_else_is_refused(name):
+    with pytest.raises(CheckError) as caught:
+        check_version({**_SAID, name: "deadbee"}, _PLAN, ["CPU"])
+    assert name in caught.value.cause
+
+
+@pytest.mark.parametrize("name", [name for name in _SAID if name != "backends"])
+def test_a_worker_that_leaves_something_out_is_refused(name):
+    said = {key: value for key, value in _SAID.items() if key != name}
+    with pytest.raises(CheckError):
+        check_version(said, _PLAN, ["CPU"])
+
+
+def test_a_program_is_asked_for_its_version_as_json(program):
+    file = program(f"[ \"$*\" = '--version --json' ] && echo '{json.dumps(_SAID)}'")
+    assert ask_version(file) == _SAID
+
+
+@pytest.mark.parametrize(
+    ("script", "shown"),
+    [
+        ("echo broken >&2; exit 3", "broken"),
+        ("echo not json", "not json"),
+        ("echo '[]'", "[]"),
+        ("kill -ILL $$", "signal 4"),
+    ],
+)
+def test_a_program_that_cannot_say_what_it_is_shows_how_it_ended(program, script, shown):
+    with pytest.raises(CheckError) as caught:
+        ask_version(program(script))
+    assert shown in caught.value.cause
+
+
+def test_a_fit_program_passes(program):
+    check_elf(program("true"), _FACTS, {"libc.so.6"}, [Path("/secret/folder")])
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        ({"needed": ("libc.so.6", "libcudart.so.13")}, "libcudart.so.13"),
+        ({"loader_paths": ("/opt/build/lib",)}, "/opt/build/lib"),
+        ({"text_relocations": True}, "relocations"),
+    ],
+)
+def test_what_a_program_must_not_have_is_named(program, change, shown):
+    with pytest.raises(CheckError) as caught:
+        check_elf(program("true"), replace(_FACTS, **change), {"libc.so.6"}, [])
+    assert shown in caught.value.cause
+
+
+def test_a_path_of_the_build_inside_a_program_is_found(program):
+    with pytest.raises(CheckError) as caught:
+        check_elf(program("# /home of/project/src/x.cpp"), _FACTS, {"libc.so.6"}, [Path("/home of/project")])
+    assert "/home of/project" in caught.value.cause
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads an ELF file of this system")
+def test_the_libraries_of_a_real_program_are_read():
+    facts = elf_facts(Path(sys.executable).resolve())
+    assert any(name.startswith("libc.so") for name in facts.needed)
+    assert not facts.text_relocations
+
+
+def test_a_file_that_is_no_program_is_refused(tmp_path):
+    (tmp_path / "x").write_text("hello")
+    with pytest.raises(CheckError):
+        elf_facts(tmp_path / "x")
