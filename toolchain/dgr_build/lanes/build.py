@@ -98,15 +98,17 @@ def build_plan(job: Job, options: Options) -> Built:
         BuildError: configuring or compiling failed, or CMake did not take the plan's values.
         HostError: there is not enough space.
     """
-    stamp = read_stamp(job.places.build)
-    if stamp is not None and _is_built(stamp, job, options):
-        return _built(job, stamp, steps=0, cut=False)
-    stamp = _usable(stamp, job, options)
+    before = read_stamp(job.places.build)
+    if before is not None and _is_built(before, job, options):
+        return _built(job, before, steps=0, cut=False)
+    stamp = _usable(before, job, options)
     cached = options.use_ccache and job.toolchain.ccache is not None
     # An uncached build says so for good; the first cached step ends that.
     stamp = stamp.model_copy(update={"uncached": stamp.uncached and not cached})
     require_space(job.places.build, _NEED_BYTES, "the build")
     write_stamp(job.places.build, stamp)
+    if before is not None and not _is_as_built(before, job):
+        job.program.unlink(missing_ok=True)  # somebody changed it; by its time alone ninja would keep it
     cut = without_network()
     _say(job, cached=cached, cut=bool(cut))
     variables = build_variables(job.plan.variables, job.matrix.defaults, job.ws, cached=cached)
@@ -134,8 +136,15 @@ def build_plan(job: Job, options: Options) -> Built:
 def _is_built(stamp: Stamp, job: Job, options: Options) -> bool:
     same = stamp.digest == job.plan.digest and stamp.project == str(job.places.project)
     fresh_enough = options.use_ccache or stamp.uncached
-    there = bool(stamp.program_sha256) and job.program.is_file()
-    return same and fresh_enough and there and sha256_file(job.program) == stamp.program_sha256
+    return same and fresh_enough and _is_as_built(stamp, job)
+
+
+def _is_as_built(stamp: Stamp, job: Job) -> bool:
+    return (
+        bool(stamp.program_sha256)
+        and job.program.is_file()
+        and sha256_file(job.program) == stamp.program_sha256
+    )
 
 
 def _usable(stamp: Stamp | None, job: Job, options: Options) -> Stamp:
