@@ -1,0 +1,146 @@
+// dgr-shard-worker: loads a layer range, serves it, and on SIGTERM finishes the running frame and ends with 0.
+//
+// Exit codes are those of the toolchain: 0 done, 2 usage, 9 artifact, 10 worker failed.
+
+#include "build-info.h"
+#include "engine/llama-engine.h"
+#include "options.h"
+#include "rpc/server.h"
+
+#include "ggml-backend.h"
+
+#include <csignal>
+#include <cstdio>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+namespace {
+
+constexpr int EXIT_USAGE    = 2;
+constexpr int EXIT_ARTIFACT = 9;
+constexpr int EXIT_WORKER   = 10;
+
+int report(int code, const std::string & what, const std::string & cause, const std::string & next) {
+    std::fprintf(stderr, "error: %s\ncause: %s\nnext:  %s\n", what.c_str(), cause.c_str(), next.c_str());
+    return code;
+}
+
+std::vector<std::string> backends() {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < ggml_backend_reg_count(); ++i) {
+        names.emplace_back(ggml_backend_reg_name(ggml_backend_reg_get(i)));
+    }
+    return names;
+}
+
+void print_version(bool json) {
+    const dgr::BuildFacts & facts = dgr::build_facts();
+    std::string list;
+    for (const std::string & name : backends()) {
+        list += (list.empty() ? "" : ", ") + (json ? "\"" + name + "\"" : name);
+    }
+    const char * format = json
+        ? "{\"worker_version\": \"%s\", \"lane\": \"%s\", \"lane_digest\": \"%s\", \"isa\": \"%s\", \"commit\": \"%s\", "
+          "\"base_tree\": \"%s\", \"patched_tree\": \"%s\", \"upstream_build\": %u, \"version\": \"%s\", \"backends\": [%s]}\n"
+        : "dgr-shard-worker %s\nlane           %s\nlane digest    %s\nisa            %s\nupstream       %s\n"
+          "base tree      %s\npatched tree   %s\nupstream build %u\nversion        %s\nbackends       %s\n";
+    std::printf(format, dgr::WORKER_VERSION, facts.lane.c_str(), facts.lane_digest.c_str(), facts.isa.c_str(),
+        facts.commit.c_str(), facts.base_tree.c_str(), facts.patched_tree.c_str(), facts.upstream_build,
+        facts.upstream_version.c_str(), list.c_str());
+}
+
+// Readers see no port file or a whole one.
+bool write_port(const std::string & path, int port) {
+    const std::string staged = path + ".staging-" + std::to_string(getpid());
+    FILE * file = std::fopen(staged.c_str(), "w");
+    if (file == nullptr) {
+        return false;
+    }
+    const bool written = std::fprintf(file, "%d\n", port) > 0;
+    const bool closed  = std::fclose(file) == 0;
+    if (written && closed && std::rename(staged.c_str(), path.c_str()) == 0) {
+        return true;
+    }
+    std::remove(staged.c_str());
+    return false;
+}
+
+// Blocked before any thread exists, so that every thread inherits it and only the wait below sees the signals.
+sigset_t block_stop_signals() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    std::signal(SIGPIPE, SIG_IGN);
+    return signals;
+}
+
+dgr::ServerOptions server_options(const dgr::Options & options) {
+    const dgr::BuildFacts & facts = dgr::build_facts();
+    dgr::ServerOptions server;
+    server.listen               = options.listen;
+    server.artifact_digest      = options.artifact_digest;
+    server.build.lane           = facts.lane;
+    server.build.lane_digest    = facts.lane_digest;
+    server.build.commit         = facts.commit;
+    server.build.base_tree      = facts.base_tree;
+    server.build.patched_tree   = facts.patched_tree;
+    server.build.upstream_build = facts.upstream_build;
+    server.build.version        = dgr::WORKER_VERSION;
+    return server;
+}
+
+int serve(const dgr::Options & options, const sigset_t & signals) {
+    dgr::ShardServer server(dgr::make_llama_engine(options.engine), server_options(options));
+    server.start();
+    std::fprintf(stderr, "serving layers on port %d\n", server.port());
+    if (!options.port_file.empty() && !write_port(options.port_file, server.port())) {
+        return report(EXIT_USAGE, "cannot write " + options.port_file, "the folder is missing or not writable",
+            "name another --port-file");
+    }
+    int signal = 0;
+    sigwait(&signals, &signal);
+    std::fprintf(stderr, "draining\n");
+    server.drain(std::chrono::milliseconds(options.drain_ms));
+    return 0;
+}
+
+int start_error_code(dgr::StartError::Kind kind) {
+    switch (kind) {
+        case dgr::StartError::Kind::settings: return EXIT_USAGE;
+        case dgr::StartError::Kind::artifact: return EXIT_ARTIFACT;
+        default:                              return EXIT_WORKER;
+    }
+}
+
+}  // namespace
+
+int main(int argc, char ** argv) {
+    const sigset_t signals = block_stop_signals();
+    int exit_code = -1;
+    dgr::Options options = dgr::parse_options(argc, argv, exit_code);
+    if (exit_code >= 0) {
+        return exit_code;
+    }
+    if (options.show_version) {
+        print_version(options.json);
+        return 0;
+    }
+    options.engine.isa = dgr::build_facts().isa;
+    try {
+        return serve(options, signals);
+    } catch (const dgr::StartError & error) {
+        return report(start_error_code(error.kind), "cannot load " + options.engine.model_path, error.what(),
+            "dgr-shard-worker --help shows the settings");
+    } catch (const std::invalid_argument & error) {
+        return report(EXIT_USAGE, "cannot serve on " + options.listen, error.what(),
+            "give --listen a loopback address such as 127.0.0.1:0");
+    } catch (const std::exception & error) {
+        return report(EXIT_WORKER, "the worker failed", error.what(), "try again; if it stays, report it with these lines");
+    }
+}

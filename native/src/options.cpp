@@ -1,0 +1,55 @@
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+
+namespace dgr {
+
+static const char * DESCRIPTION =
+    "Owns main layers [first, last) of one GGUF model and serves them over gRPC.\n"
+    "Example: dgr-shard-worker --model m.gguf --artifact-digest HEX --first 0 --last 21 --listen 127.0.0.1:7001";
+
+static void add_engine_options(CLI::App & app, LlamaEngineParams & engine, SlotClass & slots, std::string & flash) {
+    app.add_option("--model", engine.model_path, "GGUF file, or the first part of a split one");
+    app.add_option("--first", engine.range.first, "First own main layer");
+    app.add_option("--last", engine.range.last, "One past the last own main layer; 0 is the end of the model");
+    app.add_option("--n-ctx", slots.n_ctx, "Positions a slot")->check(CLI::Range(1u, 1u << 24))->capture_default_str();
+    app.add_option("--slots", slots.slots, "Sessions at once")->check(CLI::Range(1u, 256u))->capture_default_str();
+    app.add_option("--n-ubatch", engine.n_ubatch, "Rows a frame at most")->check(CLI::Range(1u, 65536u))->capture_default_str();
+    app.add_option("--threads", engine.n_threads, "Threads for frames of one row")->check(CLI::Range(1u, 512u))->capture_default_str();
+    app.add_option("--threads-batch", engine.n_threads_batch, "Threads for longer frames")->check(CLI::Range(1u, 512u))->capture_default_str();
+    app.add_option("--flash-attn", flash, "on or off; every stage of a route must agree")->check(CLI::IsMember({"on", "off"}))->capture_default_str();
+    app.add_option("--type-k", engine.type_k, "ggml type of the K cache")->capture_default_str();
+    app.add_option("--type-v", engine.type_v, "ggml type of the V cache")->capture_default_str();
+    app.add_flag("!--no-mmap", engine.use_mmap, "Read the own weights into memory instead of mapping the file");
+    app.add_flag("!--no-check-finite", engine.check_finite, "Let boundary values pass that are not finite");
+}
+
+Options parse_options(int argc, char ** argv, int & exit_code) {
+    Options     options;
+    SlotClass   slots{/*.slots =*/ 1, /*.n_ctx =*/ 512};
+    std::string flash = "off";
+
+    CLI::App app(DESCRIPTION, "dgr-shard-worker");
+    add_engine_options(app, options.engine, slots, flash);
+    app.add_option("--artifact-digest", options.artifact_digest, "SHA-256 of the artifact manifest, 64 hex digits");
+    app.add_option("--listen", options.listen, "Loopback address and port; port 0 takes a free one")->capture_default_str();
+    app.add_option("--port-file", options.port_file, "Where to write the port once the worker serves");
+    app.add_option("--drain-ms", options.drain_ms, "How long a running frame may take to finish on SIGTERM")->capture_default_str();
+    app.add_flag("--version", options.show_version, "Print what this worker was built from");
+    app.add_flag("--json", options.json, "With --version: as JSON");
+
+    exit_code = -1;
+    try {
+        app.parse(argc, argv);
+        if (!options.show_version && (options.engine.model_path.empty() || options.artifact_digest.empty())) {
+            throw CLI::RequiredError("--model and --artifact-digest");
+        }
+    } catch (const CLI::ParseError & error) {
+        exit_code = app.exit(error) == 0 ? 0 : 2;
+    }
+    options.engine.flash_attn   = flash == "on";
+    options.engine.slot_classes = {slots};
+    return options;
+}
+
+}  // namespace dgr

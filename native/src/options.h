@@ -1,0 +1,24 @@
+// The worker's command line.
+
+#pragma once
+
+#include "engine/llama-engine.h"
+
+#include <string>
+
+namespace dgr {
+
+struct Options {
+    LlamaEngineParams engine;
+    std::string       artifact_digest;
+    std::string       listen = "127.0.0.1:0";
+    std::string       port_file;
+    uint32_t          drain_ms = 10000;
+    bool              show_version = false;
+    bool              json         = false;
+};
+
+// Reads the command line. Prints help or a usage error itself and then sets exit_code; otherwise it is -1.
+Options parse_options(int argc, char ** argv, int & exit_code);
+
+}  // namespace dgr

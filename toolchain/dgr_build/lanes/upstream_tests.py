@@ -1,0 +1,115 @@
+"""Upstream's own tests on a tree of ours: what llama.cpp expects of every architecture must still hold.
+
+The lane's values are used but for two: common and tests are on, since the test programs need them, and OpenMP
+is on. The test takes four threads whatever the machine has, and ggml's own barriers spin: on two busy cores
+it would run for half an hour instead of half a minute.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dgr_build import console
+from dgr_build.errors import CheckError
+from dgr_build.lanes import ninja
+from dgr_build.lanes.build import configure
+from dgr_build.lanes.isolation import without_network
+from dgr_build.lanes.jobs import available_memory, cores, job_count
+from dgr_build.lanes.plan import stated_values
+from dgr_build.lanes.toolchain import find_toolchain
+from dgr_build.lanes.variables import build_variables, stated_variables
+from dgr_build.process import run_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dgr_build.documents.matrix import Matrix
+    from dgr_build.workspace import Workspace
+
+_PROGRAM = "test-llama-archs"
+_OVERRIDES = {"LLAMA_BUILD_COMMON": "ON", "LLAMA_BUILD_TESTS": "ON", "GGML_OPENMP": "ON"}
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_ROW = re.compile(r"^\|\s*(?P<arch>[\w.-]+)\|[^|]*\|[^|]*\|\s*(?P<verdict>OK|FAIL)\b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchsVerdict:
+    """What test-llama-archs said of a tree: how many configurations passed, and which did not."""
+
+    passed: int
+    failed: tuple[str, ...]
+    architectures: frozenset[str]
+    seconds: float
+
+
+def run_archs(ws: Workspace, matrix: Matrix, source: Path, name: str, *, epoch: int = 0) -> ArchsVerdict:
+    """Build upstream's test of every architecture from `source` and run it.
+
+    Args:
+        ws: the workspace; the build goes to its folder `upstream-tests-NAME`.
+        matrix: where the CPU lane's values come from.
+        source: a checkout of the base or the patched tree.
+        name: what to call it, such as "base".
+        epoch: the time that stands for now in what is built, in seconds since 1970.
+
+    Raises:
+        BuildError: it does not configure or compile.
+        CheckError: an architecture fails; which ones is in the cause.
+    """
+    build = ws.build(f"upstream-tests-{name}")
+    with ws.lock(build.name):
+        program = _build(ws, matrix, source, build, epoch)
+    rows: list[tuple[str, str]] = []
+
+    with console.progress(f"{_PROGRAM} on the {name} tree") as task:
+
+        def on_line(line: str) -> None:
+            row = _ROW.match(_COLOUR.sub("", line))
+            if row:
+                rows.append((row["arch"], row["verdict"]))
+                task.update(done=len(rows))
+
+        done = run_lines([program], on_line)
+    failed = tuple(sorted({arch for arch, verdict in rows if verdict == "FAIL"}))
+    if done.returncode != 0 or failed or not rows:
+        tail = "\n".join(done.stdout.splitlines()[-20:])
+        raise CheckError(
+            f"{_PROGRAM} fails on the {name} tree",
+            cause=f"exit code {done.returncode}, failing: {', '.join(failed) or 'none named'}\n{tail}",
+            remedy=f"run {program} by hand",
+        )
+    return ArchsVerdict(
+        passed=len(rows),
+        failed=failed,
+        architectures=frozenset(arch for arch, _ in rows),
+        seconds=done.seconds,
+    )
+
+
+def _build(ws: Workspace, matrix: Matrix, source: Path, build: Path, epoch: int) -> Path:
+    toolchain = find_toolchain(matrix.environment[matrix.find("cpu").environment])
+    cached = toolchain.ccache is not None
+    stated = stated_variables(matrix.defaults, toolchain.path, epoch)
+    variables = build_variables(stated, matrix.defaults, ws, cached=cached)
+    values = {k: v for k, v in stated_values(matrix, "cpu").items() if not k.startswith("DGR_")} | _OVERRIDES
+    cut = without_network()
+    command: list[str | Path] = [
+        *cut, toolchain.cmake.path, "-S", source, "-B", build, "-G", "Ninja",
+        f"-DCMAKE_MAKE_PROGRAM={toolchain.ninja.path}",
+        f"-DCMAKE_C_COMPILER={toolchain.c.path}", f"-DCMAKE_CXX_COMPILER={toolchain.cxx.path}",
+        *(f"-D{key}={value}" for key, value in sorted(values.items())),
+    ]  # fmt: skip
+    if toolchain.ccache is not None:
+        command += [f"-DCMAKE_{lang}_COMPILER_LAUNCHER={toolchain.ccache}" for lang in ("C", "CXX")]
+    configure(command, variables, ws.logs("lane") / f"{build.name}-cmake.log")
+    jobs = job_count(cores(), available_memory())
+    ninja.build(
+        [*cut, toolchain.ninja.path, "-C", build, "-j", str(jobs), _PROGRAM],
+        f"compiling upstream's {_PROGRAM} in {build.name}",
+        ws.logs("lane") / f"{build.name}-build.log",
+        variables=variables,
+        jobs=jobs,
+    )
+    return build / "bin" / _PROGRAM
