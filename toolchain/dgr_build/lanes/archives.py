@@ -13,24 +13,28 @@ from dgr_build.process import run
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dgr_build.documents.matrix import Environment
+    from dgr_build.documents.matrix import Environment
     from dgr_build.lanes.toolchain import Toolchain
 
 
 def static_archives(
-    packages: Sequence[str], toolchain: Toolchain, variables: Mapping[str, str]
+    environment: Environment, toolchain: Toolchain, variables: Mapping[str, str]
 ) -> tuple[Path, ...]:
-    """Return the archives of packages and of all that they pull in, in the compiler's own search order.
+    """Return the archives of an environment's packages and of all that they pull in, in the compiler's own search order.
 
     Libraries without an archive there (parts of the C library) are left out: they are linked shared.
 
     Args:
-        packages: pkg-config's names.
+        environment: names the packages, and libraries that pkg-config does not know.
         toolchain: whose compiler looks for them.
         variables: the environment of the build.
 
     Raises:
         HostError: pkg-config or a package is missing.
     """
+    packages = environment.pkg_config
+    packages = environment.pkg_config
     if not packages:
         return ()
     pkg_config = find_program("pkg-config", toolchain.path)
@@ -45,7 +49,8 @@ def static_archives(
             cause=asked.stderr.strip(),
             remedy="dgr-build lane cpu --only packages names the packages to install, or installs them",
         )
-    names = dict.fromkeys(word[2:] for word in asked.stdout.split() if word.startswith("-l"))
+    named = (word[2:] for word in asked.stdout.split() if word.startswith("-l"))
+    names = dict.fromkeys([*environment.libraries, *named])
     folders = _search_folders(toolchain, variables)
     found = (_find(f"lib{name}.a", folders) for name in names)
     return tuple(path for path in found if path is not None)

@@ -89,7 +89,7 @@ def plan_lane(ws: Workspace, matrix: Matrix, lane_name: str, source: SourceFacts
     environment = matrix.environment[matrix.find(lane_name).environment]
     toolchain = find_toolchain(environment)
     variables = stated_variables(matrix.defaults, toolchain.path, source.epoch)
-    archives = static_archives(environment.pkg_config, toolchain, variables)
+    archives = static_archives(environment, toolchain, variables)
     inputs = Inputs(source=source, toolchain=toolchain, native=ws.native, archives=archives)
     return LanePlan(
         matrix=matrix,
