@@ -158,7 +158,7 @@ def _change(store: BaseObjectStore, want: _Wanted, dest: Path, stamp: Stamp | No
         if p not in files or known.get(p) != _seen(files[p], mode, blob)
     ]
     strays = [p for p in files if p not in want.files]
-    wanted_folders = {str(parent) for p in want.files for parent in PurePosixPath(p).parents}
+    wanted_folders = {".", *(str(parent) for p in want.files for parent in PurePosixPath(p).parents)}
     stray_folders = [p for p in folders if p not in wanted_folders]
     if stamp and stamp.complete and stamp.tree == want.tree:
         if not stale and not strays and not stray_folders:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-_CHUNK = 1 << 18
 _PAUSES_S = (0.0, 0.5, 1.0, 2.0)  # before each try; a try that got further starts the count anew
 _SPARE = 16 << 20
 _RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/(?:[0-9]+|\*)")
@@ -87,7 +86,7 @@ def _receive(client: Client, url: str, part: Path, limit: int, task: console.Tas
         with client.get_stream(url, headers=headers) as response:
             if not _is_complete(response, part, start):
                 _keep(response, part, limit, task)
-    except _CutOffError:
+    except (_CutOffError, SourceUnavailableError):
         raise
     except OSError as error:
         if error.filename is not None or error.errno in _DISK_ERRORS:
@@ -115,12 +114,14 @@ def _is_complete(response: Any, part: Path, start: int) -> bool:
 def _keep(response: Any, part: Path, limit: int, task: console.Task) -> None:
     received = 0
     with part.open("ab" if response.status_code == _PARTIAL else "wb") as file:
-        for chunk in response.iter_raw(_CHUNK):
+        for chunk in response.iter_raw():  # as it comes: a chunk size would lose the rest of a cut transfer
             file.write(chunk)
             received += len(chunk)
             task.update(done=file.tell())
             if file.tell() > limit:
-                raise _CutOffError(f"it does not end after {file.tell()} bytes")
+                raise SourceUnavailableError(
+                    "what is sent is no such file", cause=f"more than {limit} bytes came"
+                )
         file.flush()
         os.fsync(file.fileno())
     promised = response.headers.get("Content-Length", "")

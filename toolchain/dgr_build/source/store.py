@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,15 +48,22 @@ class PackFiles:
             return False
 
 
+class _Store(DiskObjectStore):
+    def close(self) -> None:
+        # An error on its way up still holds views of the pack; closing must not take its place.
+        with suppress(BufferError):
+            super().close()
+
+
 def open_store(path: Path) -> DiskObjectStore:
     """Open the object store that lies in a bare git folder; close it after use."""
-    return DiskObjectStore(str(path / "objects"))
+    return _Store(str(path / "objects"))
 
 
 @contextmanager
 def opened(objects: Path) -> Iterator[DiskObjectStore]:
     """Open an objects folder for a while."""
-    store = DiskObjectStore(str(objects))
+    store = _Store(str(objects))
     try:
         yield store
     finally:

@@ -7,7 +7,7 @@ import ssl
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from unearth import PackageFinder
+from unearth import Link, PackageFinder
 from unearth.auth import MultiDomainBasicAuth
 from unearth.fetchers.sync import PyPIClient
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dulwich.object_store import BaseObjectStore
-    from unearth import Link
 
     from dgr_build.documents.pin import SdistProvider
     from dgr_build.source.index_settings import IndexSettings
@@ -134,28 +133,32 @@ def _find(provider: SdistProvider, settings: IndexSettings, client: PyPIClient, 
             "--offline, and it is not in the cache" if offline else "pip is set to use no index and no links"
         )
         raise SourceUnavailableError(f"{wanted} was not looked for", cause=why)
-    finder = PackageFinder(
-        client,  # type: ignore[arg-type]  # it is what unearth makes itself; its own types disagree
-        index_urls=settings.indexes,
-        find_links=settings.find_links,
-        trusted_hosts=settings.trusted_hosts,
-        ignore_compatibility=True,
-        no_binary=[provider.package],
+    places = [("find_links", place) for place in settings.find_links]
+    places += [("index_urls", place) for place in settings.indexes]
+    reasons = []
+    for kind, place in places:  # one by one: unearth gives up on all of them when one cannot be reached
+        with _warnings_of("unearth") as warnings:
+            try:
+                finder = PackageFinder(
+                    client,  # type: ignore[arg-type]  # unearth makes the same by itself
+                    index_urls=[place] if kind == "index_urls" else [],
+                    find_links=[place] if kind == "find_links" else [],
+                    trusted_hosts=settings.trusted_hosts,
+                    ignore_compatibility=True,
+                    no_binary=[provider.package],
+                )
+                best = finder.find_best_match(wanted).best
+            except Exception as error:  # noqa: BLE001 - each HTTP client has an error tree of its own
+                best = None
+                warnings.append(f"{type(error).__name__}: {error}")
+        if best is not None:
+            return best.link
+        reasons.append(f"{Link(place).redacted}: {'; '.join(warnings) or 'it answers, but does not list it'}")
+    raise SourceUnavailableError(
+        f"no index has a source distribution {wanted}",
+        cause="; ".join(reasons),
+        remedy="pip config list shows where it was looked for",
     )
-    with _warnings_of("unearth") as warnings:
-        try:
-            best = finder.find_best_match(wanted).best
-        except Exception as error:
-            raise SourceUnavailableError(
-                f"{wanted} could not be looked up", cause=f"{type(error).__name__}: {error}"
-            ) from error
-    if best is None:
-        raise SourceUnavailableError(
-            f"no index has a source distribution {wanted}",
-            cause="; ".join(warnings) or "the indexes that pip is set to use answer, but do not list it",
-            remedy="pip config list shows where it was looked for",
-        )
-    return best.link
 
 
 class _Collector(logging.Handler):
