@@ -14,14 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dgr_build.documents.matrix import Environment
-    from dgr_build.documents.matrix import Environment
     from dgr_build.lanes.toolchain import Toolchain
 
 
 def static_archives(
     environment: Environment, toolchain: Toolchain, variables: Mapping[str, str]
 ) -> tuple[Path, ...]:
-    """Return the archives of an environment's packages and of all that they pull in, in the compiler's own search order.
+    """Return the archives of an environment's packages and of all that they pull in, in the compiler's order.
 
     Libraries without an archive there (parts of the C library) are left out: they are linked shared.
 
@@ -33,7 +32,6 @@ def static_archives(
     Raises:
         HostError: pkg-config or a package is missing.
     """
-    packages = environment.pkg_config
     packages = environment.pkg_config
     if not packages:
         return ()
