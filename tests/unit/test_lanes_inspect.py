@@ -109,6 +109,10 @@ def test_what_a_program_must_not_have_is_named(program, change, shown):
     assert shown in caught.value.cause
 
 
+def test_a_program_may_search_its_own_folder(program):
+    check_elf(program("true"), replace(_FACTS, loader_paths=("$ORIGIN",)), {"libc.so.6"}, [])
+
+
 def test_a_path_of_the_build_inside_a_program_is_found(program):
     with pytest.raises(CheckError) as caught:
         check_elf(program("# /home of/project/src/x.cpp"), _FACTS, {"libc.so.6"}, [Path("/home of/project")])

@@ -100,8 +100,7 @@ class Environment(Document):
         gcc: the lowest g++ that will do, None when it may not be used.
         clang: the lowest clang++ that will do, None when it may not be used.
         pkg_config: packages whose static archives are linked in.
-        archives: further libraries linked in statically that pkg-config knows nothing of.
-        libraries: further libraries of theirs that pkg-config does not know.
+        libraries: further libraries linked in statically that pkg-config does not know.
         suite: the Debian suite of a root.
         packages: the Debian packages of a root.
         apt_options: what apt needs to be told inside.
@@ -114,7 +113,6 @@ class Environment(Document):
     gcc: Version | None = None
     clang: Version | None = None
     pkg_config: tuple[Filled, ...] = ()
-    archives: tuple[Filled, ...] = ()
     libraries: tuple[Filled, ...] = ()
     suite: str = ""
     packages: tuple[Filled, ...] = ()

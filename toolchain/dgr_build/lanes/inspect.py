@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _LOADER_PATHS = ("DT_RPATH", "DT_RUNPATH")
 _DF_TEXTREL = 0x4
+_OWN_FOLDER = "$ORIGIN"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +107,7 @@ def check_elf(program: Path, facts: ElfFacts, allowed: Collection[str], private:
         CheckError: it does; everything found is named.
     """
     found = [f"it needs {name}" for name in facts.needed if name not in allowed]
-    found += [f"it tells the loader to search {folder}" for folder in facts.loader_paths]
+    found += [f"it tells the loader to search {path}" for path in facts.loader_paths if path != _OWN_FOLDER]
     if facts.text_relocations:
         found.append("its code has relocations")
     content = program.read_bytes()
