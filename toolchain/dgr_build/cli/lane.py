@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from dgr_build import console
-from dgr_build.flows.lane import STEPS, Outcome, Request, dry_run, list_lanes, run_lane
+from dgr_build.flows.lane import STEPS, Outcome, Request, run_lane
+from dgr_build.flows.lane_view import dry_run, list_lanes
 from dgr_build.lanes.build import Options
 from dgr_build.workspace import Workspace
 
@@ -103,7 +104,8 @@ def _outcome(outcome: Outcome, *, as_json: bool) -> None:
     if as_json:
         console.result_json(data)
         return
-    console.facts({key: value for key, value in data.items() if not isinstance(value, dict)})
+    nested = (dict, list)
+    console.facts({key: value for key, value in data.items() if not isinstance(value, nested)})
     for key, value in data.items():
-        if isinstance(value, dict):
+        if isinstance(value, nested):
             _show(key, value, indent=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from dgr_build.flows import lane_trial
 from dgr_build.lanes.archives import sha256_file
 from dgr_build.lanes.build import Built, Options
 from dgr_build.lanes.ctest import run_ctest, test_variables
-from dgr_build.lanes.doctor import Finding, examine, missing_cpu_flags
+from dgr_build.lanes.doctor import examine, missing_cpu_flags
 from dgr_build.lanes.jobs import cores
 from dgr_build.lanes.lane import (
     BuiltLane,
@@ -31,8 +30,8 @@ from dgr_build.lanes.lane import (
     require_buildable,
 )
 from dgr_build.lanes.packages import ensure_packages
-from dgr_build.lanes.plan import SourceFacts, stated_values
-from dgr_build.lanes.stamp import read_stamp, write_stamp
+from dgr_build.lanes.plan import SourceFacts
+from dgr_build.lanes.stamp import passed, remember
 from dgr_build.patches.stack import apply_series
 from dgr_build.source import checkout
 from dgr_build.source.resolve import open_store, resolve
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
     from dgr_build.artifacts.manifest import Artifact
     from dgr_build.documents.matrix import Matrix
-    from dgr_build.documents.pin import Pin
     from dgr_build.workspace import Workspace
 
 STEPS = ("doctor", "source", "packages", "build", "inspect", "test", "smoke", "evidence")
@@ -77,6 +75,7 @@ class Outcome:
 
     Args:
         lane: its name.
+        findings: what the lane needs and what is here, when only that was asked for.
         digest: the lane digest, "" when the story did not come that far.
         built: what was built, None likewise.
         tests: C++ tests that passed, None when they were not asked for.
@@ -86,6 +85,7 @@ class Outcome:
     """
 
     lane: str
+    findings: tuple[str, ...] = ()
     digest: str = ""
     built: BuiltLane | None = None
     tests: int | None = None
@@ -97,6 +97,7 @@ class Outcome:
         """Return the outcome as data, without what was not asked for."""
         built = self.built
         data: dict[str, Any] = {"lane": self.lane, "digest": self.digest or None}
+        data["needs"] = list(self.findings) or None
         if built is not None:
             data |= {
                 "worker": str(built.worker),
@@ -111,52 +112,6 @@ class Outcome:
         return {name: value for name, value in data.items() if value is not None}
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaneState:
-    """A lane with what this machine says to it, for the list."""
-
-    name: str
-    backend: str
-    environment: str
-    exercised: str
-    status: str
-
-
-def list_lanes(ws: Workspace) -> tuple[LaneState, ...]:
-    """Return every lane with its state on this machine."""
-    matrix = load_matrix(ws.matrix_file)
-    return tuple(
-        LaneState(
-            name=name,
-            backend=lane.backend,
-            environment=f"{lane.environment}: {matrix.environment[lane.environment].summary}",
-            exercised=lane.exercise,
-            status=_status(lane.status, examine(matrix, name)),
-        )
-        for name, lane in matrix.lane.items()
-    )
-
-
-def dry_run(ws: Workspace, lane_name: str) -> dict[str, Any]:
-    """Return what a lane comes to on this machine; nothing is fetched, installed or built.
-
-    Raises:
-        HostError: a program or package that is part of the plan is missing.
-        UsageError: there is no such lane.
-    """
-    matrix = load_matrix(ws.matrix_file)
-    lane = matrix.find(lane_name)
-    findings = [finding.line for finding in examine(matrix, lane_name)]
-    environment = matrix.environment[lane.environment]
-    head: dict[str, Any] = {"lane": lane_name, "status": lane.status, "requires": findings}
-    if environment.kind != "host" or lane.status == "planned":
-        # Its compilers come from an environment that is not there yet, so nothing can state a version.
-        stated = environment.model_dump(mode="json", exclude_defaults=True)
-        return head | {"digest": None, "environment": stated, "values": stated_values(matrix, lane_name)}
-    planned = plan_lane(ws, matrix, lane_name, _stated_source(ws, load_pin(ws.pin_file)))
-    return head | {"digest": planned.worker.digest, "plan": planned.worker.to_json()}
-
-
 def run_lane(ws: Workspace, request: Request) -> Outcome:
     """Bring a lane up to date, or one step of it; what is there already is not done again.
 
@@ -164,26 +119,36 @@ def run_lane(ws: Workspace, request: Request) -> Outcome:
         DgrError: of the kind of the step that failed.
     """
     if request.only is not None and request.only not in STEPS:
-        raise UsageError(f"no step is called {request.only!r}", cause=f"there are {', '.join(STEPS)}")
+        raise UsageError(
+            f"no step is called {request.only!r}",
+            cause=f"there are {', '.join(STEPS)}",
+            remedy="dgr-build lane cpu without --only runs them all",
+        )
     matrix = load_matrix(ws.matrix_file)
     clock = _Clock()
     with clock.step("doctor", f"looking at this machine for lane {request.lane}"):
         require_buildable(matrix, request.lane)
         _say_processor(matrix, request.lane)
     if request.only == "doctor":
+        findings = tuple(finding.line for finding in examine(matrix, request.lane))
+        return Outcome(lane=request.lane, findings=findings, seconds=clock.seconds)
+    # One at a time in a workspace: the published source must not change under a compiler.
+    with ws.lock("lanes"):
+        return _prepared(ws, matrix, request, clock)
+
+
+def _prepared(ws: Workspace, matrix: Matrix, request: Request, clock: _Clock) -> Outcome:
+    if request.only == "packages":
+        with clock.step("packages", "C++ packages"):
+            ensure_packages(ws)
         return Outcome(lane=request.lane, seconds=clock.seconds)
-    if request.only != "packages":
-        with clock.step("source", "source and patches"):
-            source = publish_source(ws)
-        if request.only == "source":
-            return Outcome(lane=request.lane, seconds=clock.seconds)
+    with clock.step("source", "source and patches"):
+        source = publish_source(ws)
+    if request.only == "source":
+        return Outcome(lane=request.lane, seconds=clock.seconds)
     with clock.step("packages", "C++ packages"):
         ensure_packages(ws)
-    if request.only == "packages":
-        return Outcome(lane=request.lane, seconds=clock.seconds)
-    planned = plan_lane(ws, matrix, request.lane, source)
-    with ws.lock(f"lane-{request.lane}"):
-        return _from_plan(ws, planned, request, clock)
+    return _from_plan(ws, plan_lane(ws, matrix, request.lane, source), request, clock)
 
 
 def publish_source(ws: Workspace) -> SourceFacts:
@@ -198,7 +163,7 @@ def publish_source(ws: Workspace) -> SourceFacts:
         patched = apply_series(store, base.tree, load_series(ws.series_file), ws.series_file.parent)
         checkout.update(store, base.tree, ws.base_source)
         checkout.update(store, patched.tree, ws.source)
-    return _facts(pin, base.tree, patched.tree)
+    return SourceFacts.of(pin, patched.tree)
 
 
 def ctest_variables(ws: Workspace, lane_name: str) -> dict[str, str]:
@@ -257,13 +222,13 @@ def _from_plan(ws: Workspace, planned: LanePlan, request: Request, clock: _Clock
 def _test(ws: Workspace, worker: Built, reference: Built, models: dict[str, Artifact], *, force: bool) -> int:
     inputs = {arch: artifact.digest for arch, artifact in models.items()}
     key = digest({"reference": sha256_file(reference.program), **inputs})
-    known = _passed(worker.build, "test", key)
+    known = passed(worker.build, "test", key)
     if known is not None and not force:
         console.say(f"{known} C++ tests passed on this very worker before (--force runs them again)")
         return int(known)
     variables = _test_variables(models, reference.program)
     tests = run_ctest(worker.build, ws.logs("lane") / "ctest.xml", variables, jobs=cores())
-    _remember(worker.build, "test", key, str(tests.passed))
+    remember(worker.build, "test", key, str(tests.passed))
     return tests.passed
 
 
@@ -271,51 +236,19 @@ def _trial(
     ws: Workspace, built: BuiltLane, models: dict[str, Artifact], *, force: bool
 ) -> dict[str, Any] | None:
     key = digest({"reference": sha256_file(built.reference), "model": models["deepseek4"].digest})
-    known = _passed(built.build, "smoke", key)
+    known = passed(built.build, "smoke", key)
     if known is not None and not force:
         console.say("the smoke run passed on this very worker before (--force runs it again)")
         return lane_trial.remembered(known)
     trial = lane_trial.run_trial(ws, built)
     if trial is not None:
-        _remember(built.build, "smoke", key, lane_trial.to_remember(trial))
+        remember(built.build, "smoke", key, lane_trial.to_remember(trial))
     return trial
 
 
 def _test_variables(models: dict[str, Artifact], reference: Path) -> dict[str, str]:
     return test_variables(
         tiny_v4=models["deepseek4"].path, tiny_llama=models["llama"].path, reference=reference
-    )
-
-
-def _passed(build: Path, check: str, key: str) -> str | None:
-    """Return what a check that this program passed with the same inputs said, None where it must run."""
-    stamp = read_stamp(build)
-    said = stamp.passed.get(check, "") if stamp is not None else ""
-    before, _, result = said.partition(" ")
-    return result if before == key else None
-
-
-def _remember(build: Path, check: str, key: str, result: str) -> None:
-    stamp = read_stamp(build)
-    if stamp is not None:
-        passed = {**stamp.passed, check: f"{key} {result}"}
-        write_stamp(build, stamp.model_copy(update={"passed": passed}))
-
-
-def _stated_source(ws: Workspace, pin: Pin) -> SourceFacts:
-    """Return what pin and series state, without fetching or proving anything."""
-    return _facts(pin, pin.tree, load_series(ws.series_file).tree)
-
-
-def _facts(pin: Pin, base_tree: str, patched_tree: str) -> SourceFacts:
-    midnight = dt.datetime.combine(pin.committed, dt.time(), dt.UTC)
-    return SourceFacts(
-        commit=pin.commit,
-        base_tree=base_tree,
-        patched_tree=patched_tree,
-        upstream_build=pin.build,
-        version=pin.version,
-        epoch=int(midnight.timestamp()),
     )
 
 
@@ -326,15 +259,6 @@ def _say_processor(matrix: Matrix, lane_name: str) -> None:
         console.warn(
             f"this processor lacks {', '.join(lacking)}: lane {lane_name} can be built, not run here"
         )
-
-
-def _status(status: str, findings: tuple[Finding, ...]) -> str:
-    lacks = [finding.name for finding in findings if not finding.met and not finding.for_running]
-    runs = all(finding.met for finding in findings if finding.for_running)
-    if status == "works" and not lacks:
-        return "ready" if runs else "can be built, not run"
-    missing = f"lacks {', '.join(lacks)}" if lacks else "has all it needs to build"
-    return missing if status == "works" else f"planned; {missing}"
 
 
 class _Clock:

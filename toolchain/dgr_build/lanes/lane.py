@@ -114,7 +114,7 @@ def reference_places(ws: Workspace, lane_name: str) -> Places:
 def build_lane(ws: Workspace, planned: LanePlan, options: Options) -> tuple[Built, Built]:
     """Build worker and reference of a lane; what is there already is not built again.
 
-    The sources lie published in the workspace; the caller holds the lane's lock.
+    The sources lie published in the workspace; the caller holds the lock of its lanes.
 
     Raises:
         BuildError: configuring or compiling failed, or CMake did not take the lane's values.

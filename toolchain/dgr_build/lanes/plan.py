@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import platform
 import shlex
 from dataclasses import asdict, dataclass
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dgr_build.documents.matrix import CMakeValue, Matrix
+    from dgr_build.documents.pin import Pin
     from dgr_build.lanes.toolchain import Toolchain
 
 BuildProgram = Literal["worker", "reference"]
@@ -42,6 +44,19 @@ class SourceFacts:
     upstream_build: int
     version: str
     epoch: int
+
+    @staticmethod
+    def of(pin: Pin, patched_tree: str) -> SourceFacts:
+        """Return the facts of a pin with a patch stack on it; its day begins at midnight UTC."""
+        midnight = dt.datetime.combine(pin.committed, dt.time(), dt.UTC)
+        return SourceFacts(
+            commit=pin.commit,
+            base_tree=pin.tree,
+            patched_tree=patched_tree,
+            upstream_build=pin.build,
+            version=pin.version,
+            epoch=int(midnight.timestamp()),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

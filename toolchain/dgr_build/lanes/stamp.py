@@ -49,3 +49,24 @@ def read_stamp(build: Path) -> Stamp | None:
 def write_stamp(build: Path, stamp: Stamp) -> None:
     """Write the stamp of a build folder, by rename."""
     save_json(build / _NAME, stamp)
+
+
+def passed(build: Path, check: str, key: str) -> str | None:
+    """Return what a check said when this very program passed it with equal inputs; None where it must run.
+
+    Args:
+        build: the program's build folder.
+        check: the name of the check.
+        key: the digest of everything else that the check was run with.
+    """
+    stamp = read_stamp(build)
+    before, _, said = (stamp.passed.get(check, "") if stamp is not None else "").partition(" ")
+    return said if before == key else None
+
+
+def remember(build: Path, check: str, key: str, said: str) -> None:
+    """Note that the program of a build folder passed a check; see `passed`."""
+    stamp = read_stamp(build)
+    if stamp is not None:
+        noted = {**stamp.passed, check: f"{key} {said}"}
+        write_stamp(build, stamp.model_copy(update={"passed": noted}))
