@@ -6,7 +6,7 @@ import stat
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from dulwich.object_store import DiskObjectStore
@@ -16,9 +16,6 @@ from hypothesis import strategies as st
 
 from dgr_build.errors import HostError, ProofError, UsageError
 from dgr_build.source import checkout
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def _content(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -292,3 +289,23 @@ def test_any_sequence_of_trees_is_written_out_faithfully(tmp_path_factory, trees
         wanted = {p: (0o555 if executable else 0o444, content) for p, (executable, content) in files.items()}
         assert _content(root / "current") == wanted
     store.close()
+
+
+def test_neighbours_of_the_folder_are_left_alone(upstream, tmp_path: Path) -> None:
+    others = tmp_path / ".staging-other-1"
+    others.mkdir()
+    ours = tmp_path / ".staging-current-1"
+    ours.mkdir()
+    checkout.update(upstream.store(), upstream.tree(), tmp_path / "current")
+    assert others.exists()
+    assert not ours.exists()
+
+
+@pytest.mark.parametrize("dest", ["/", "."])
+def test_root_and_a_folder_in_use_are_refused(
+    upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dest: str
+) -> None:
+    monkeypatch.chdir(upstream.path)
+    with pytest.raises(UsageError):
+        checkout.update(upstream.store(), upstream.tree(), Path(dest))
+    assert not (tmp_path / ".upstream.lock").exists()

@@ -82,3 +82,8 @@ def test_source_that_is_nowhere_exits_4(project, tmp_path: Path, capsys) -> None
 def test_unknown_provider_exits_2_and_names_those_that_there_are(project, capsys) -> None:
     assert run(["source", "resolve", "--provider", "npm", "--json"]) == 2
     assert "repository" in _json(capsys)["cause"]
+
+
+@pytest.mark.parametrize("path", ["a\nb", "a\udcffb"])
+def test_path_that_no_manifest_could_hold_is_a_usage_error(project, path: str, capsys) -> None:
+    assert run(["source", "resolve", "--bundle", path]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import secrets
 import shutil
@@ -196,9 +197,12 @@ def staging(parent: Path, name: str) -> Iterator[Path]:
             _lock_of(folder).unlink(missing_ok=True)
 
 
-def sweep(parent: Path) -> None:
-    """Remove what killed processes left under `parent`: staging folders nobody holds, old staged files."""
-    for left in parent.glob(".staging-*"):
+def sweep(parent: Path, name: str = "") -> None:
+    """Remove what killed processes left under `parent`: staging folders nobody holds, old staged files.
+
+    With a name only what was staged under it goes: `parent` may be a folder that others use too.
+    """
+    for left in parent.glob(f".staging-{glob.escape(name)}*"):
         if left.is_dir():
             with suppress(Timeout), FileLock(_lock_of(left), timeout=0):
                 remove(left)

@@ -82,17 +82,18 @@ def update(store: BaseObjectStore, tree_id: str, dest: Path) -> Checkout:
         HostError: it cannot be written.
     """
     dest = Path(os.path.abspath(dest))  # noqa: PTH100 - resolve() would follow a link that is refused below
+    if not dest.name or (_read_stamp(dest) is None and _is_foreign(dest)):
+        raise UsageError(
+            f"{dest} exists and is not a checkout made by this tool",
+            cause="its files would be replaced",
+            remedy="name a folder that does not exist yet",
+        )
     want = _Wanted(tree=tree_id, files=dict(_files(store, tree_id)))
     try:
         with workspace.lock_file(dest.parent / f".{dest.name}.lock", f"the checkout {dest}"):
-            workspace.sweep(dest.parent)
+            for name in (f"{dest.name}-", f"{stamp_of(dest).name}-"):
+                workspace.sweep(dest.parent, name)
             stamp = _read_stamp(dest)
-            if stamp is None and _is_foreign(dest):
-                raise UsageError(
-                    f"{dest} exists and is not a checkout made by this tool",
-                    cause="its files would be replaced",
-                    remedy="name a folder that does not exist yet",
-                )
             if not dest.exists() or not any(dest.iterdir()):
                 return _create(store, want, dest)
             return _change(store, want, dest, stamp)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dgr_build.documents.base import parse
 from dgr_build.documents.pin import BundleProvider, Provider, RepositoryProvider, load_pin
 from dgr_build.errors import UsageError
 from dgr_build.source.resolve import BaseTree, recorded, resolve, verify
@@ -19,12 +20,18 @@ __all__ = ["BaseTree", "by_hand", "facts_of", "flat", "resolve_project", "show_p
 
 
 def by_hand(repository: Path | None, bundle: Path | None) -> tuple[Provider, ...]:
-    """Return the providers that a person names by path."""
+    """Return the providers that a person names by path.
+
+    Raises:
+        UsageError: a path holds characters that no manifest could.
+    """
     named: list[Provider] = []
     if repository is not None:
-        named.append(RepositoryProvider(kind="repository", path=str(repository.absolute())))
+        facts = {"kind": "repository", "path": str(repository.absolute())}
+        named.append(parse(facts, RepositoryProvider, "--repository"))
     if bundle is not None:
-        named.append(BundleProvider(kind="bundle", path=str(bundle.absolute())))
+        facts = {"kind": "bundle", "path": str(bundle.absolute())}
+        named.append(parse(facts, BundleProvider, "--bundle"))
     return tuple(named)
 
 

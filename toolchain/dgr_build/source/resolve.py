@@ -23,7 +23,7 @@ from dgr_build.source.base_tree import (
 from dgr_build.source.proof import check_commit, descends, read_object
 from dgr_build.source.providers.base import Request
 from dgr_build.source.record import ProofRecord
-from dgr_build.source.store import copy_tree, name_commit, open_store, opened, publish_pack
+from dgr_build.source.store import copy_tree, lay_out, name_commit, open_store, opened, publish_pack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +76,8 @@ def resolve(
             # another process may have done it while this one waited
             if providers is None and (found := recorded(ws, pin, allow_tree_proof=allow_tree_proof)):
                 return found
-            workspace.sweep(ws.root)
+            for folder in (ws.root, ws.store, records.path_of(ws.store, pin.tree).parent):
+                workspace.sweep(folder)
             commit = stated_commit(pin)
             if is_damaged(ws, pin):
                 console.warn(f"the object store is damaged and is made anew: {ws.store}")
@@ -162,11 +163,12 @@ def _attempt(job: _Job, provider: Provider, request: Request) -> tuple[ProofReco
 
 
 def _publish(job: _Job, record: ProofRecord, new: Path) -> ProofRecord:
-    """Put the pack into the store. The record goes first: without its pack it counts for nothing."""
-    records.write(job.ws.store, record)
-    publish_pack(record.pack, new, job.ws.store)
+    """Put the pack into the store. It goes last: without it all the rest counts for nothing."""
+    lay_out(job.ws.store)
     if record.proof == "full":
         name_commit(job.ws.store, record.commit)
+    records.write(job.ws.store, record)
+    publish_pack(record.pack, new, job.ws.store)
     return record
 
 

@@ -197,7 +197,8 @@ def _end(path: Path) -> str:
 
 def publish_pack(files: PackFiles, staged: Path, store: Path) -> None:
     """Move a finished pack into the store: the pack first, since git looks for packs by their index."""
-    lay_out(store)
+    if files.are_in(store / "objects"):  # others may be reading it
+        return
     for suffix in (".pack", ".idx"):
         name = files.name + suffix
         (staged / "pack" / name).replace(store / "objects" / "pack" / name)
