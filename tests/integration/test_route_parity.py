@@ -1,0 +1,125 @@
+"""A model over any number of workers gives exactly the logits of the unsplit model on the base library.
+
+Both sides compute on one thread; logits are compared as bytes; the reference links nothing of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+_STEPS = 40
+_LAYERS = 43
+
+
+def _even(stages):
+    return tuple(round(_LAYERS * stage / stages) for stage in range(1, stages))
+
+
+# Each number of stages, each cut, each prompt length and each ubatch at least once; more where it is cheap.
+_MATRIX = [
+    pytest.param(cuts, n_ubatch, lengths, id=f"{name}-ubatch{n_ubatch}")
+    for name, cuts, n_ubatch, lengths in (
+        ("whole", (), 64, (127, 128, 129, 130, 300)),
+        ("whole", (), 17, (130, 300)),
+        ("whole", (), 512, (128, 300)),
+        ("2stages", _even(2), 512, (129, 300)),
+        ("2stages", _even(2), 17, (128, 300)),
+        ("3stages", _even(3), 64, (127, 128, 129, 130, 300)),
+        ("4stages", _even(4), 17, (127, 130, 300)),
+        ("7stages", _even(7), 512, (127, 300)),
+        ("12stages", _even(12), 64, (128, 300)),
+        ("43stages", _even(43), 64, (129, 300)),
+        ("cut1", (1,), 64, (128, 300)),
+        ("cut2", (2,), 17, (127, 130)),
+        ("cuts1and2", (1, 2), 64, (129, 300)),
+    )
+]
+
+
+def _require_equal(logits, tokens, expected, record_property, **facts):
+    wanted, wanted_tokens, said = expected
+    assert logits.shape == wanted.shape
+    assert np.isfinite(logits).all()
+    assert len({row.tobytes() for row in logits}) > len(logits) // 2, "a constant output proves nothing"
+    difference = float(np.abs(logits.astype("f8") - wanted).max())
+    measured = {"rows": len(logits), "max_abs_diff": difference, "reference_decode_us": said["decode_us"]}
+    record_property("metric", json.dumps(facts | measured))
+    assert logits.tobytes() == wanted.tobytes(), f"max |d| is {difference}"
+    assert tokens == wanted_tokens
+
+
+@pytest.mark.parametrize(("cuts", "n_ubatch", "lengths"), _MATRIX)
+def test_a_split_equals_the_whole_bit_for_bit(
+    cuts, n_ubatch, lengths, route, reference, tiny, on_the_wire, record_property
+):
+    workers = route(cuts, n_ubatch=n_ubatch)
+    for length in lengths:
+        prompt = on_the_wire.prompt(length)
+        expected = reference(tiny(), prompt, _STEPS, n_ubatch=n_ubatch)
+        start = time.monotonic()
+        with on_the_wire.Session(workers) as session:
+            logits, tokens = session.generate(prompt, _STEPS)
+        facts = {
+            "stages": len(workers),
+            "cuts": cuts,
+            "n_ubatch": n_ubatch,
+            "prompt": length,
+            "steps": _STEPS,
+        }
+        facts["route_s"] = round(time.monotonic() - start, 3)
+        _require_equal(logits, tokens, expected, record_property, **facts)
+
+
+def test_two_sessions_in_turn_equal_each_alone(route, reference, tiny, on_the_wire, record_property):
+    workers = route(_even(3), n_ubatch=64)
+    prompts = [on_the_wire.prompt(300, seed=1), on_the_wire.prompt(129, seed=2)]
+    with on_the_wire.Session(workers) as one, on_the_wire.Session(workers) as other:
+        sessions = (one, other)
+        parts = ([], [])
+        # prefill frames in turn, then decode steps in turn
+        for at in range(0, 300, 64):
+            for session, prompt, logits in zip(sessions, prompts, parts, strict=True):
+                if at < len(prompt):
+                    logits.append(session.run(prompt[at : at + 64]))
+        runs = [(s, p, [int(p[-1][-1].argmax())]) for s, p in zip(sessions, parts, strict=True)]
+        outcomes = on_the_wire.finish(runs, _STEPS)
+    for (logits, tokens), prompt in zip(outcomes, prompts, strict=True):
+        expected = reference(tiny(), prompt, _STEPS)
+        _require_equal(logits, tokens, expected, record_property, sessions=2, stages=3, prompt=len(prompt))
+
+
+@pytest.mark.parametrize("cuts", [(), (6,), (1, 11), (3, 7, 9)], ids=["whole", "2", "3", "4"])
+def test_a_dense_model_equals_the_whole_too(cuts, route, reference, tiny, on_the_wire, record_property):
+    llama = tiny("llama")
+    workers = route(cuts, llama)
+    prompt = on_the_wire.prompt(130)
+    with on_the_wire.Session(workers) as session:
+        logits, tokens = session.generate(prompt, _STEPS)
+    expected = reference(llama, prompt, _STEPS)
+    _require_equal(logits, tokens, expected, record_property, arch="llama", stages=len(workers), prompt=130)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        *(f"deepseek4-tiny-{n}" for n in ("whole", "2stage", "3stage", "4stage", "12stage")),
+        "llama-tiny-2stage",
+    ],
+)
+def test_the_run_command_finds_no_difference(recipe, built_cpu_lane, project_root, record_property):
+    command = [sys.executable, "-m", "dgr_build", "run", f"recipes/{recipe}.toml", "--prompt", "Once upon"]
+    command += ["--max-tokens", "12", "--compare", "whole", "--json"]
+    done = subprocess.run(
+        command, cwd=project_root, capture_output=True, check=False, env=os.environ, timeout=300
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    said = json.loads(done.stdout)
+    record_property("metric", json.dumps({"recipe": recipe, "max_abs_diff": said["max_abs_diff"]}))
+    assert said["max_abs_diff"] == 0
