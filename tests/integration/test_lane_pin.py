@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dgr_build.documents.matrix import load_matrix
-from dgr_build.flows.lane import publish_source
+from dgr_build.flows.lane_source import publish_source
 from dgr_build.lanes.build import configure
 from dgr_build.lanes.cmake_cache import assert_cache, assert_compile_flags, read_cache
 from dgr_build.lanes.isolation import without_network
@@ -27,7 +27,7 @@ def ws():
 
 @pytest.fixture(scope="module")
 def planned(ws):
-    return plan_lane(ws, load_matrix(ws.matrix_file), "cpu", publish_source(ws))
+    return plan_lane(ws, load_matrix(ws.matrix_file), "cpu", publish_source(ws).facts)
 
 
 def _configured(ws, planned, build: Path, **variables):

@@ -1,44 +1,28 @@
-"""What a lane shows for itself once it is built: a smoke run over several workers, and a record of it."""
+"""The smoke run of a built lane: a tiny V4 over three workers beside the whole model."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dgr_build import console
+from dgr_build.errors import RouteError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from dgr_build.lanes.lane import BuiltLane, LanePlan
+    from dgr_build.flows.lane_checks import Check
+    from dgr_build.lanes.lane import BuiltLane
     from dgr_build.workspace import Workspace
 
+RECIPE = "deepseek4-tiny-3stage"
 
-def run_trial(ws: Workspace, built: BuiltLane) -> dict[str, Any] | None:
+
+def run_trial(ws: Workspace, built: BuiltLane) -> Check:
     """Run a 43-layer tiny V4 over three workers beside the whole model, and compare their logits.
 
     Raises:
         RouteError: a worker or the route failed.
         CheckError: the logits differ.
     """
-    console.say(f"no route yet for {built.worker} of {ws.root}")
-    return None
-
-
-def record(
-    ws: Workspace, built: BuiltLane, planned: LanePlan, *, tests: int | None, trial: dict[str, Any] | None
-) -> Path | None:
-    """Write a routine evidence record of a lane and return where it lies."""
-    console.say(f"no record yet of {built.worker}: {tests}, {trial}, {planned.worker.digest}, {ws.evidence}")
-    return None
-
-
-def to_remember(trial: dict[str, Any]) -> str:
-    """Return a smoke run as one line, for the stamp."""
-    return json.dumps(trial, sort_keys=True)
-
-
-def remembered(line: str) -> dict[str, Any]:
-    """Return a smoke run from the stamp."""
-    known: dict[str, Any] = json.loads(line)
-    return known
+    raise RouteError(
+        f"there is no route yet to run {built.worker.name} with",
+        cause=f"it would run {RECIPE} of {ws.recipes}",
+        remedy="dgr-build lane cpu --only test runs the C++ tests",
+    )

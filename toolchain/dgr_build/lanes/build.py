@@ -53,7 +53,7 @@ class Built:
         digest: the lane digest of its plan.
         steps: what ninja had to do; 0 when everything was there.
         uncached: no compiler cache took part.
-        network_cut: the build ran without a network.
+        network_cut: everything in its folder was compiled without a network.
         build: its folder.
     """
 
@@ -100,16 +100,21 @@ def build_plan(job: Job, options: Options) -> Built:
     """
     before = read_stamp(job.places.build)
     if before is not None and _is_built(before, job, options):
-        return _built(job, before, steps=0, cut=False)
+        return _built(job, before, steps=0)
     stamp = _usable(before, job, options)
     cached = options.use_ccache and job.toolchain.ccache is not None
     # An uncached build says so for good; the first cached step ends that.
-    stamp = stamp.model_copy(update={"uncached": stamp.uncached and not cached})
+    cut = without_network()
+    stamp = stamp.model_copy(
+        update={
+            "uncached": stamp.uncached and not cached,
+            "network_cut": stamp.network_cut and bool(cut),
+        }
+    )
     require_space(job.places.build, _NEED_BYTES, "the build")
     write_stamp(job.places.build, stamp)
     if before is not None and not _is_as_built(before, job):
         job.program.unlink(missing_ok=True)  # somebody changed it; by its time alone ninja would keep it
-    cut = without_network()
     _say(job, cached=cached, cut=bool(cut))
     variables = build_variables(job.plan.variables, job.matrix.defaults, job.ws, cached=cached)
     stamp = _configure(stamp, job, cut, variables)
@@ -130,7 +135,7 @@ def build_plan(job: Job, options: Options) -> Built:
         )
     stamp = stamp.model_copy(update={"program_sha256": sha256_file(job.program)})
     write_stamp(job.places.build, stamp)
-    return _built(job, stamp, steps=steps, cut=bool(cut))
+    return _built(job, stamp, steps=steps)
 
 
 def _is_built(stamp: Stamp, job: Job, options: Options) -> bool:
@@ -169,7 +174,8 @@ def _usable(stamp: Stamp | None, job: Job, options: Options) -> Stamp:
     )
     if stamp is None or why:
         return fresh
-    return fresh.model_copy(update={"arguments": stamp.arguments, "uncached": stamp.uncached})
+    kept = {name: getattr(stamp, name) for name in ("arguments", "uncached", "network_cut")}
+    return fresh.model_copy(update=kept)
 
 
 def _configure(stamp: Stamp, job: Job, cut: Sequence[str], variables: Mapping[str, str]) -> Stamp:
@@ -240,12 +246,12 @@ def _say(job: Job, *, cached: bool, cut: bool) -> None:
     console.say(f"{job.plan.program}: {cache}, {network}, lane digest {job.plan.digest[:16]}")
 
 
-def _built(job: Job, stamp: Stamp, *, steps: int, cut: bool) -> Built:
+def _built(job: Job, stamp: Stamp, *, steps: int) -> Built:
     return Built(
         program=job.program,
         digest=job.plan.digest,
         steps=steps,
         uncached=stamp.uncached,
-        network_cut=cut,
+        network_cut=stamp.network_cut,
         build=job.places.build,
     )

@@ -49,7 +49,7 @@ class BuiltLane:
         version: what the worker says about itself.
         sha256: of the worker.
         uncached: no compiler cache took part.
-        network_cut: whatever was compiled now was compiled without a network.
+        network_cut: everything in it was compiled without a network.
         steps: what ninja had to do for both programs; 0 when everything was there.
         build: the worker's build folder.
     """

@@ -1,0 +1,57 @@
+"""Putting the proven source where lanes build it from."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from dgr_build.documents.pin import load_pin
+from dgr_build.documents.series import load_series
+from dgr_build.lanes.plan import SourceFacts
+from dgr_build.patches.stack import apply_series
+from dgr_build.source import checkout
+from dgr_build.source.resolve import open_store, resolve
+
+if TYPE_CHECKING:
+    from dgr_build.documents.series import Series
+    from dgr_build.workspace import Workspace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """Both trees, published read-only in the workspace.
+
+    Args:
+        facts: what they are.
+        proof: whether commit and tree were proven, or the tree alone.
+        series: the patch stack between them.
+        series_sha256: its digest.
+    """
+
+    facts: SourceFacts
+    proof: Literal["full", "tree"]
+    series: Series
+    series_sha256: str
+
+
+def publish_source(ws: Workspace) -> Published:
+    """Resolve the pin, apply the stack, and publish the base tree and the patched tree.
+
+    Raises:
+        SourceUnavailableError, ProofError: the source cannot be had, or is not the pinned one.
+        PatchError: the stack is not what it says.
+    """
+    pin = load_pin(ws.pin_file)
+    series = load_series(ws.series_file)
+    base = resolve(ws, pin)
+    with closing(open_store(base.store)) as store:
+        patched = apply_series(store, base.tree, series, ws.series_file.parent)
+        checkout.update(store, base.tree, ws.base_source)
+        checkout.update(store, patched.tree, ws.source)
+    return Published(
+        facts=SourceFacts.of(pin, patched.tree),
+        proof=base.proof,
+        series=series,
+        series_sha256=patched.series_sha256,
+    )
