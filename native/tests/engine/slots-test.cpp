@@ -184,7 +184,8 @@ TEST(Slots, FullSlotsNeedNoMemoryBeyondWhatWasReserved) {
 TEST(Slots, AFailedSlotIsCleanForTheNextAndItsNeighbourGoesOn) {
     LlamaEngineParams params = with_slots({ { 2, 256 } });
     Chain             chain(params, { 21 });
-    const auto        prompt = make_prompt(60);
+    const auto        prompt = make_prompt(20);  // shorter than what failed: its cells stay in view
+    const auto        ids    = make_prompt(60);
 
     LlamaEngineParams solo = params;
     solo.slot_classes      = { { 1, 256 } };
@@ -199,7 +200,7 @@ TEST(Slots, AFailedSlotIsCleanForTheNextAndItsNeighbourGoesOn) {
     EngineFrame        frame;
     frame.slot      = bad;
     frame.n_rows    = 60;
-    frame.token_ids = prompt.data();
+    frame.token_ids = ids.data();
     frame.boundary  = boundary.data();
     EXPECT_THROW(tail.execute(frame), EngineFailure);
     EXPECT_EQ(tail.position(bad), 0U);

@@ -1,0 +1,18 @@
+// The rules of a frame, checked before upstream sees it: some of what they refuse would end the process there.
+
+#pragma once
+
+#include "dgr/shard-engine.h"
+
+#include "slot-table.h"
+
+namespace dgr {
+
+// Throws InvalidFrame naming the field.
+void check_token_id(int32_t id, uint32_t n_vocab);
+
+// Throws InvalidFrame naming the field, or EngineFailure when the slot has failed before.
+void check_frame(const EngineFrame & frame, const Slot & slot, const EngineDescription & description,
+                 bool check_finite);
+
+}  // namespace dgr
