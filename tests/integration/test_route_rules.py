@@ -384,8 +384,10 @@ def test_w23_streams_differ_at_every_boundary(workers, on_the_wire, prompt):
 # ---------------------------------------- Describe
 
 
-def test_describe_states_identity_ranges_and_restrictions(workers, built_cpu_lane, tiny):
+def test_describe_states_identity_ranges_and_restrictions(workers, built_cpu_lane, tiny, record_property):
     manifest = tiny().manifest
+    record_property("numerics", workers[0].about.numerics.digest.hex())
+    record_property("devices", "; ".join(workers[0].about.devices))
     for worker, (first, last) in zip(workers, ((0, 14), (14, 29), (29, 43)), strict=True):
         about = worker.about
         assert about.build.lane_digest == built_cpu_lane.digest

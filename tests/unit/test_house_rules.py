@@ -171,7 +171,7 @@ def test_every_command_that_a_remedy_or_the_readme_names_exists() -> None:
     shown = [(where, line) for where, line in shown if re.match(r"\s*(\$ )?(\./)?dgr-build ", line)]
     unknown = []
     for where, text in [*_remedies(), *shown]:
-        for typed in re.findall(r"dgr-build ((?:[a-z-]+ ?)+)", text):
+        for typed in re.findall(r"dgr-build ((?:[a-z0-9-]+ ?)+)", text):
             words = tuple(typed.split())
             if not any(words[: len(command)] == command for command in known) and not words[0].startswith(
                 "-"
