@@ -309,3 +309,13 @@ def test_root_and_a_folder_in_use_are_refused(
     with pytest.raises(UsageError):
         checkout.update(upstream.store(), upstream.tree(), Path(dest))
     assert not (tmp_path / ".upstream.lock").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"tree": "x"}', b"\xff"])
+def test_damaged_stamp_costs_a_closer_look_only(upstream, tmp_path: Path, content: bytes) -> None:
+    dest = tmp_path / "current"
+    checkout.update(upstream.store(), upstream.tree(), dest)
+    before = _stamps(dest)
+    checkout.stamp_of(dest).write_bytes(content)
+    done = checkout.update(upstream.store(), upstream.tree(), dest)
+    assert (done.written, _stamps(dest)) == (0, before)

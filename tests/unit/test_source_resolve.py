@@ -333,7 +333,16 @@ def test_workspace_inside_another_repository_is_not_confused_by_it(upstream, pin
 
 @pytest.mark.parametrize(
     "damage",
-    ["record cut", "record gone", "pack cut", "pack gone", "index gone", "pack flipped", "store gone"],
+    [
+        "record cut",
+        "record gone",
+        "pack cut",
+        "pack gone",
+        "index gone",
+        "pack flipped",
+        "index flipped",
+        "store gone",
+    ],
 )
 def test_damaged_store_is_mended_by_the_next_run(upstream, pin_of, ws, damage: str) -> None:
     pin = pin_of(upstream)
@@ -347,11 +356,13 @@ def test_damaged_store_is_mended_by_the_next_run(upstream, pin_of, ws, damage: s
     elif damage.endswith("gone"):
         {"record": record, "pack": pack, "index": index}[damage.split(maxsplit=1)[0]].unlink()
     else:
-        data = bytearray(pack.read_bytes())
-        data[len(data) // 2] ^= 1
-        pack.chmod(0o644)
-        pack.write_bytes(data[:-30] if damage == "pack cut" else data)
-    if damage == "pack flipped":  # the quick look sees size and checksum only; verify sees everything
+        file = index if damage == "index flipped" else pack
+        data = bytearray(file.read_bytes())
+        for position in range(1100, len(data) - 20) if file is index else [len(data) // 2]:
+            data[position] ^= 1
+        file.chmod(0o644)
+        file.write_bytes(data[:-30] if damage == "pack cut" else data)
+    if damage.endswith("flipped"):  # the quick look may see size and checksum only; verify sees everything
         with pytest.raises(ProofError):
             verify(ws, pin)
     again = resolve(ws, pin)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dulwich.object_store import BaseObjectStore
 
 _FOLDER, _OPEN_FOLDER = 0o555, 0o755
+_NO_TREE = "0" * 40
 _NAMED = 5  # stray files that are named before the rest is only counted
 
 Seen = tuple[str, int, int, int, int]
@@ -86,7 +87,7 @@ def update(store: BaseObjectStore, tree_id: str, dest: Path) -> Checkout:
         raise UsageError(
             f"{dest} exists and is not a checkout made by this tool",
             cause="its files would be replaced",
-            remedy="name a folder that does not exist yet",
+            remedy=f"name a folder that does not exist yet, or remove {dest}",
         )
     want = _Wanted(tree=tree_id, files=dict(_files(store, tree_id)))
     try:
@@ -121,10 +122,13 @@ def _files(store: BaseObjectStore, tree_id: str) -> Iterator[tuple[str, tuple[in
 
 
 def _read_stamp(dest: Path) -> Stamp | None:
+    """Return the stamp of a folder; one that cannot be read still says that the folder is ours."""
+    if not stamp_of(dest).exists():
+        return None
     try:
         return load_json(stamp_of(dest), Stamp)
     except UsageError:
-        return None
+        return Stamp(tree=_NO_TREE, complete=False)
 
 
 def _is_foreign(dest: Path) -> bool:

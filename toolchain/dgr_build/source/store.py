@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 import stat
 from contextlib import contextmanager, suppress
@@ -197,11 +198,10 @@ def _end(path: Path) -> str:
 
 def publish_pack(files: PackFiles, staged: Path, store: Path) -> None:
     """Move a finished pack into the store: the pack first, since git looks for packs by their index."""
-    if files.are_in(store / "objects"):  # others may be reading it
-        return
     for suffix in (".pack", ".idx"):
-        name = files.name + suffix
-        (staged / "pack" / name).replace(store / "objects" / "pack" / name)
+        new, there = (folder / "pack" / (files.name + suffix) for folder in (staged, store / "objects"))
+        if not (there.exists() and filecmp.cmp(new, there, shallow=False)):  # others may be reading it
+            new.replace(there)
 
 
 def name_commit(store: Path, commit: str) -> None:
