@@ -50,7 +50,7 @@ constexpr const char * USAGE =
     "\n"
     "  --tokens FILE   token ids, 32-bit little endian; the first --n-prompt of them are the prompt\n"
     "  --logits FILE   float32 little endian, [rows, n_vocab]: every prompt row, then one row a decode step\n"
-    "  --json          result as JSON: tokens (the greedy choice after the prompt, then after each step), timings\n";
+    "  --json          result as JSON: tokens (greedy, after the prompt and after each step) and timings\n";
 
 int parse_int(const std::string & name, const std::string & text, int smallest) {
     char *     end   = nullptr;
@@ -170,10 +170,13 @@ public:
         pool.reset(ggml_threadpool_new(&wanted));
 
         // upstream rounds each sequence up to a multiple of 256
-        const int n_ctx_seq = (options.n_ctx + 255) / 256 * 256;
+        const int64_t n_ctx = (int64_t(options.n_ctx) + 255) / 256 * 256 * options.n_seq_max;
+        if (n_ctx > INT32_MAX) {
+            throw UsageError("--n-ctx times --n-seq-max is too large");
+        }
 
         llama_context_params params = llama_context_default_params();
-        params.n_ctx           = static_cast<uint32_t>(n_ctx_seq * options.n_seq_max);
+        params.n_ctx           = static_cast<uint32_t>(n_ctx);
         params.n_batch         = static_cast<uint32_t>(options.n_ubatch);
         params.n_ubatch        = static_cast<uint32_t>(options.n_ubatch);
         params.n_seq_max       = static_cast<uint32_t>(options.n_seq_max);

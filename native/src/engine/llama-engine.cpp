@@ -1,7 +1,7 @@
 #include "llama-engine.h"
 
 #include "finite.h"
-#include "frame-check.h"
+#include "frame-rules.h"
 #include "llama-setup.h"
 #include "slot-table.h"
 #include "upstream-log.h"
@@ -63,7 +63,7 @@ public:
 
     EngineOutput execute(const EngineFrame & frame) override {
         Slot & slot = slots.opened(frame.slot);
-        check_frame(frame, slot, description, params.check_finite);
+        check_engine_frame(frame, slot, description, params.check_finite);
 
         try {
             EngineOutput output = compute(slot, frame);

@@ -1,6 +1,6 @@
 #include "vocabulary.h"
 
-#include "frame-check.h"
+#include "frame-rules.h"
 
 #include "llama.h"
 

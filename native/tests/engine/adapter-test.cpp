@@ -18,7 +18,8 @@ namespace {
 uint64_t allocated(const LlamaEngineParams & params, uint32_t n_layer) {
     const auto model   = load_model(params, n_layer);
     const auto pool    = make_threadpool(params);
-    const auto context = make_context(model.get(), params, params.slot_classes[0], params.range.last == n_layer, pool.get());
+    const bool is_tail = params.range.last == n_layer;
+    const auto context = make_context(model.get(), params, params.slot_classes[0], is_tail, pool.get());
 
     uint64_t total = 0;
     for (const auto & [type, sizes] : llama_get_memory_breakdown(context.get())) {
@@ -50,7 +51,8 @@ void expect_state_as_allocated(const std::string & path, const std::vector<Layer
                 params.type_k = params.type_v = type;
                 params.flash_attn             = std::string(type) == "q8_0";
                 SCOPED_TRACE("[" + std::to_string(params.range.first) + ", " + std::to_string(params.range.last) +
-                             ") slots " + std::to_string(slots.slots) + " x " + std::to_string(slots.n_ctx) + " " + type);
+                             ") slots " + std::to_string(slots.slots) + " x " + std::to_string(slots.n_ctx) +
+                             " " + type);
 
                 uint64_t stated = 0;
                 uint64_t line   = 0;

@@ -150,10 +150,12 @@ TEST(ParityControl, AChangedBoundaryValueChangesTheBytes) {
         ASSERT_EQ(chain.stage(i).open(64), 0);
     }
     EngineFrame frame;
-    frame.n_rows              = 40;
-    frame.token_ids           = prompt.data();
-    const EngineOutput  first = chain.stage(0).execute(frame);
-    std::vector<float>  boundary(first.boundary, first.boundary + size_t(40) * chain.stage(0).describe().boundary.width);
+    frame.n_rows    = 40;
+    frame.token_ids = prompt.data();
+
+    const EngineOutput first  = chain.stage(0).execute(frame);
+    const size_t       values = size_t(40) * chain.stage(0).describe().boundary.width;
+    std::vector<float> boundary(first.boundary, first.boundary + values);
     boundary[1000] += 0.01F;
 
     frame.boundary             = boundary.data();

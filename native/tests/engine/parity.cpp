@@ -107,7 +107,7 @@ Trace Chain::Session::generate(const std::vector<int32_t> & prompt, int n_decode
     int32_t      token    = -1;
     for (size_t first = 0; first < prompt.size(); first += n_ubatch) {
         const size_t end = std::min(first + n_ubatch, prompt.size());
-        token            = keep(execute({ prompt.begin() + static_cast<long>(first), prompt.begin() + static_cast<long>(end) }));
+        token            = keep(execute({ prompt.data() + first, prompt.data() + end }));
     }
     trace.tokens.push_back(token);
     for (int step = 0; step < n_decode; step++) {

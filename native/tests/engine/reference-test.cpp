@@ -92,7 +92,8 @@ TEST_F(Reference, V4PromptsAroundTheHcaBlock) {
     for (const size_t n : { 127, 128, 129, 130 }) {
         SCOPED_TRACE(n);
         const LlamaEngineParams params = default_params(tiny_v4());
-        EXPECT_TRUE(same_bytes(run(params, make_prompt(n), 6), Chain(params, { 3, 22 }).generate(make_prompt(n), 6).logits));
+        const auto              prompt = make_prompt(n);
+        EXPECT_TRUE(same_bytes(run(params, prompt, 6), Chain(params, { 3, 22 }).generate(prompt, 6).logits));
     }
 }
 
@@ -118,7 +119,8 @@ TEST_F(Reference, LlamaWholeAndSplitGiveTheBytesOfTheBaseLibrary) {
 
 TEST_F(Reference, AnotherPromptGivesOtherBytes) {
     const LlamaEngineParams params = default_params(tiny_v4());
-    EXPECT_FALSE(same_bytes(run(params, make_prompt(40, 2), 0), Chain(params, { 21 }).generate(make_prompt(40, 3), 0).logits));
+    const auto              expected = run(params, make_prompt(40, 2), 0);
+    EXPECT_FALSE(same_bytes(expected, Chain(params, { 21 }).generate(make_prompt(40, 3), 0).logits));
 }
 
 }  // namespace dgr::testing

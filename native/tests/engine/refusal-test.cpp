@@ -151,9 +151,11 @@ TEST_F(Refusal, RandomFramesNeverHurt) {
         frame.want_token     = stage == 2 && random() % 2 == 0;
         ids[random() % 8]    = static_cast<int32_t>(random() % 10 == 0 ? pick(-1, 384, 2147483647.0) : random() % 384);
         if (random() % 2 == 0) {
-            boundary[random() % (size_t(8) * width)] = static_cast<float>(pick(0, 1, -1, 1e-40, 1e20, -1e30, 3e38, INFINITY, NAN));
+            const double value = pick(0, 1, -1, 1e-40, 1e20, -1e30, 3e38, INFINITY, NAN);
+            boundary[random() % (size_t(8) * width)] = static_cast<float>(value);
         } else {
-            std::fill(boundary.begin(), boundary.end(), static_cast<float>(pick(0, 1e-45, 3.4e38, -3.4e38, 65504, 1e10)));
+            const double value = pick(0, 1e-45, 3.4e38, -3.4e38, 65504, 1e10);
+            std::fill(boundary.begin(), boundary.end(), static_cast<float>(value));
         }
         const std::string result = refused_field(engine, frame);
         if (result == "failure" || engine.position(0) > 400) {
@@ -169,7 +171,8 @@ TEST_F(Refusal, RandomFramesNeverHurt) {
         chain->stage(stage).close(0);
     }
     const auto prompt = make_prompt(130);
-    EXPECT_TRUE(same_bytes(whole_trace(default_params(tiny_v4()), prompt, 2).logits, chain->generate(prompt, 2).logits));
+    const auto & whole  = whole_trace(default_params(tiny_v4()), prompt, 2);
+    EXPECT_TRUE(same_bytes(whole.logits, chain->generate(prompt, 2).logits));
 }
 
 }  // namespace dgr::testing

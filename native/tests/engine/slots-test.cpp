@@ -31,8 +31,8 @@ bool advance(Running & run, size_t n_ubatch, size_t n_decode) {
     EngineOutput output;
     if (run.done < run.prompt.size()) {
         const size_t end = std::min(run.done + n_ubatch, run.prompt.size());
-        output = run.session->execute({ run.prompt.begin() + static_cast<long>(run.done), run.prompt.begin() + static_cast<long>(end) });
-        run.done = end;
+        output           = run.session->execute({ run.prompt.data() + run.done, run.prompt.data() + end });
+        run.done         = end;
         if (run.done == run.prompt.size()) {
             run.trace.tokens.push_back(output.token);
         }

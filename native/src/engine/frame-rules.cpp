@@ -1,4 +1,4 @@
-#include "frame-check.h"
+#include "frame-rules.h"
 
 #include "finite.h"
 
@@ -11,7 +11,7 @@ void check_token_id(int32_t id, uint32_t n_vocab) {
     }
 }
 
-void check_frame(const EngineFrame & frame, const Slot & slot, const EngineDescription & description,
+void check_engine_frame(const EngineFrame & frame, const Slot & slot, const EngineDescription & description,
                  bool check_finite) {
     if (slot.failed) {
         throw EngineFailure("slot " + std::to_string(frame.slot) + " failed earlier; close it and start again");

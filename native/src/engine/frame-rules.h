@@ -12,7 +12,7 @@ namespace dgr {
 void check_token_id(int32_t id, uint32_t n_vocab);
 
 // Throws InvalidFrame naming the field, or EngineFailure when the slot has failed before.
-void check_frame(const EngineFrame & frame, const Slot & slot, const EngineDescription & description,
+void check_engine_frame(const EngineFrame & frame, const Slot & slot, const EngineDescription & description,
                  bool check_finite);
 
 }  // namespace dgr
