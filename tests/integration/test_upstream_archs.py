@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from dgr_build.documents.matrix import load_matrix
-from dgr_build.flows.lane import publish_source
+from dgr_build.flows.lane_source import publish_source
 from dgr_build.lanes.upstream_tests import run_archs
 
 
 @pytest.fixture(scope="module")
 def verdicts(project_workspace):
     ws = project_workspace
-    epoch = publish_source(ws).epoch
+    epoch = publish_source(ws).facts.epoch
     trees = {"base": ws.base_source, "patched": ws.source}
     matrix = load_matrix(ws.matrix_file)
     return {name: run_archs(ws, matrix, tree, name, epoch=epoch) for name, tree in trees.items()}

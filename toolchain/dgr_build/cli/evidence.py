@@ -29,8 +29,8 @@ Example:
 _DGR_051 = """Run everything that shows the V4 adapter and the standing gates, and write page and record.
 
 Patch stack, gates, unit and C++ tests, parity over gRPC with its controls, rules of the wire, upstream's own
-test on both trees: minutes on two cores, longer where something must be compiled first. The result lies in the
-workspace; --publish also puts it into the tracked evidence folder, when nothing failed.
+test on both trees: minutes on two cores, longer where something must be compiled first. The result lies in
+the workspace; --publish also puts it into the tracked evidence folder, when nothing failed.
 
 Example:
 

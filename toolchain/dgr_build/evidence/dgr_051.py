@@ -8,8 +8,8 @@ from dgr_build.evidence.run import Criterion
 SUBJECT = "DGR-051"
 TITLE = "DGR-051: DeepSeek V4 over layer ranges, adapter and standing gates"
 SUMMARY = """\
-The criteria of the V4 adapter and the standing gates, each with the command that was run for it and its result.
-`passes` speaks of the criterion itself: it is `true` only where this run shows all of it."""
+The criteria of the V4 adapter and the standing gates, each with the command that was run for it and its
+result. `passes` speaks of the criterion itself: it is `true` only where this run shows all of it."""
 
 MODELS = {
     "tiny V4": TinyModel(arch="deepseek4"),
