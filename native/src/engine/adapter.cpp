@@ -8,6 +8,8 @@ namespace dgr {
 namespace {
 
 constexpr uint64_t CELL_PADDING = 256;  // of every upstream cache
+constexpr uint32_t MAX_BLOCKS   = 512;  // upstream's limits
+constexpr uint32_t MAX_EXPERTS  = 1024;
 
 constexpr std::array<ggml_type, 4> CACHE_TYPES = { GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_F32, GGML_TYPE_Q8_0 };
 
@@ -84,6 +86,22 @@ void check_quantised_cache(const CacheSettings & settings, uint32_t head_dim) {
     }
 }
 
+void require(const GgufFile & file, bool rule, const std::string & otherwise) {
+    if (!rule) {
+        throw StartError(StartError::Kind::artifact, file.parts()[0] + ": " + otherwise);
+    }
+}
+
+void check_experts(const GgufFile & file, const std::string & prefix) {
+    const uint32_t n_expert = file.number(prefix + "expert_count", 0);
+    const auto     used     = file.find_numbers(prefix + "expert_used_count").value_or(std::vector<uint32_t>{ 0 });
+    const uint32_t most     = used.empty() ? 0 : *std::max_element(used.begin(), used.end());
+    require(file, n_expert <= MAX_EXPERTS, std::to_string(n_expert) + " experts are too many");
+    require(file, most <= n_expert && (n_expert == 0) == (most == 0),
+            std::to_string(most) + " experts used of " + std::to_string(n_expert) + " makes no sense");
+    require(file, file.number(prefix + "expert_group_count", 0) <= 1, "expert groups are not supported");
+}
+
 std::unique_ptr<Adapter> make_adapter(const GgufFile & file) {
     ModelFacts facts;
     facts.architecture = file.text("general.architecture");
@@ -96,15 +114,16 @@ std::unique_ptr<Adapter> make_adapter(const GgufFile & file) {
 
     const uint32_t n_blocks = file.number(arch + ".block_count");
     facts.n_layer_nextn     = file.number(arch + ".nextn_predict_layers", 0);
-    if (n_blocks == 0 || facts.n_layer_nextn >= n_blocks) {
-        throw StartError(StartError::Kind::artifact, file.parts()[0] + ": of " + std::to_string(n_blocks) +
-                                                         " blocks, " + std::to_string(facts.n_layer_nextn) +
-                                                         " are said to be MTP blocks; no main layer is left");
-    }
+    require(file, n_blocks <= MAX_BLOCKS, std::to_string(n_blocks) + " blocks are too many");
+    require(file, facts.n_layer_nextn < n_blocks,
+            "of " + std::to_string(n_blocks) + " blocks, " + std::to_string(facts.n_layer_nextn) +
+                " are said to be MTP blocks; no main layer is left");
     facts.n_layer     = n_blocks - facts.n_layer_nextn;
     facts.n_embd      = file.number(arch + ".embedding_length");
     facts.n_ctx_train = file.number(arch + ".context_length");
     facts.n_vocab     = static_cast<uint32_t>(file.array_size("tokenizer.ggml.tokens"));
+    require(file, facts.n_embd > 0, "embedding_length is 0");
+    require(file, facts.n_vocab > 0, "the vocabulary is empty");
 
     return arch == "deepseek4" ? make_deepseek4_adapter(file, std::move(facts))
                                : make_dense_adapter(file, std::move(facts));

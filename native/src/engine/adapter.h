@@ -89,6 +89,13 @@ ggml_type parse_cache_type(const std::string & name, const char * setting);
 // Rules that hold for every family. Throws StartError (settings).
 void check_quantised_cache(const CacheSettings & settings, uint32_t head_dim);
 
+// Throws StartError (artifact) unless the rule holds. For what upstream takes for granted and asserts: such a file
+// must be refused, not end the process.
+void require(const GgufFile & file, bool rule, const std::string & otherwise);
+
+// The rules about experts. Throws StartError (artifact).
+void check_experts(const GgufFile & file, const std::string & prefix);
+
 // Positions that upstream allots to a slot of n_ctx.
 uint32_t padded_positions(uint32_t n_ctx);
 

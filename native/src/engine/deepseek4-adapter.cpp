@@ -26,27 +26,41 @@ public:
         window      = file.number(prefix + "attention.sliding_window");
         ratios      = file.numbers(prefix + "attention.compress_ratios");
 
-        const auto broken = [&](const std::string & reason) {
-            throw StartError(StartError::Kind::artifact, file.parts()[0] + ": " + reason);
-        };
-        if (hc_mult == 0) {
-            broken("hyper_connection.count is 0");
-        }
-        if (ratios.size() < model.n_layer + model.n_layer_nextn) {
-            broken("attention.compress_ratios has fewer entries than there are blocks");
-        }
+        const uint32_t n_block = model.n_layer + model.n_layer_nextn;
+        const uint32_t n_group = file.number(prefix + "attention.output_group_count");
+        const uint32_t n_head  = file.number(prefix + "attention.head_count");
+        const uint32_t n_rot   = file.number(prefix + "rope.dimension_count");
+
+        require(file, hc_mult > 0, "hyper_connection.count is 0");
+        require(file, file.number(prefix + "hyper_connection.sinkhorn_iterations") > 0,
+                "hyper_connection.sinkhorn_iterations is 0");
+        require(file, ratios.size() >= n_block, "attention.compress_ratios has fewer entries than there are blocks");
+        require(file, head_dim > 0 && head_dim == file.number(prefix + "attention.value_length"),
+                "attention.key_length and attention.value_length differ");
+        require(file, n_rot > 0 && n_rot <= head_dim && n_rot % 2 == 0,
+                "rope.dimension_count is not an even number up to attention.key_length");
+        require(file, file.number(prefix + "attention.head_count_kv") == 1, "attention.head_count_kv is not 1");
+        require(file, n_group > 0 && n_head > 0 && n_head % n_group == 0,
+                "attention.head_count is no multiple of attention.output_group_count");
+        // the indexer's entries are rotated by a Hadamard matrix; with equal sizes the raw ones would be, too
+        require(file, indexer_dim >= 64 && (indexer_dim & (indexer_dim - 1)) == 0 && indexer_dim != head_dim &&
+                          indexer_dim >= n_rot,
+                "attention.indexer.key_length is not a power of two from 64 on, other than attention.key_length");
+        require(file, file.number(prefix + "attention.indexer.head_count") > 0 &&
+                          file.number(prefix + "attention.indexer.top_k") > 0,
+                "attention.indexer.head_count or top_k is 0");
+        require(file, window > 0, "attention.sliding_window is 0");
+        check_experts(file, prefix);
         for (uint32_t il = 0; il < model.n_layer; il++) {
-            if (ratios[il] != 0 && ratios[il] != CSA_RATIO && ratios[il] != HCA_RATIO) {
-                broken("layer " + std::to_string(il) + " has compression ratio " + std::to_string(ratios[il]) +
-                       "; known are 0, 4 and 128");
-            }
+            require(file, ratios[il] == 0 || ratios[il] == CSA_RATIO || ratios[il] == HCA_RATIO,
+                    "layer " + std::to_string(il) + " has compression ratio " + std::to_string(ratios[il]) +
+                        "; known are 0, 4 and 128");
         }
         // upstream would silently take the MTP block for a main layer
         const std::string probe = "blk." + std::to_string(model.n_layer) + ".nextn.eh_proj.weight";
-        if (model.n_layer_nextn > 0 && !file.has_tensor(probe)) {
-            broken("nextn_predict_layers is " + std::to_string(model.n_layer_nextn) + " but " + probe +
-                   " is missing; a slice without its MTP block must not name one");
-        }
+        require(file, model.n_layer_nextn == 0 || file.has_tensor(probe),
+                "nextn_predict_layers is " + std::to_string(model.n_layer_nextn) + " but " + probe +
+                    " is missing; a slice without its MTP block must not name one");
     }
 
     const char * name() const override { return "deepseek4"; }

@@ -4,18 +4,23 @@ namespace dgr {
 
 EngineThread::EngineThread() : thread_([this] { run(); }) {}
 
-EngineThread::~EngineThread() {
+void EngineThread::stop() {
     {
         std::lock_guard<std::mutex> lock(mutex_);
         stopping_ = true;
     }
     wake_.notify_one();
-    thread_.join();
+    if (thread_.joinable()) {
+        thread_.join();
+    }
 }
 
 void EngineThread::post(std::function<void()> task) {
     {
         std::lock_guard<std::mutex> lock(mutex_);
+        if (stopping_) {
+            return;
+        }
         tasks_.push_back(std::move(task));
     }
     wake_.notify_one();

@@ -13,13 +13,17 @@ namespace dgr {
 class EngineThread {
 public:
     EngineThread();
-    ~EngineThread();  // runs what is queued, then joins
+    ~EngineThread() { stop(); }
 
     EngineThread(const EngineThread &) = delete;
     EngineThread & operator=(const EngineThread &) = delete;
 
     // Tasks run one at a time in the order they are posted, and must not throw.
+    // After stop() they are dropped.
     void post(std::function<void()> task);
+
+    // Runs what is queued, then ends the thread.
+    void stop();
 
     size_t queued() const;
 

@@ -1,0 +1,48 @@
+#include "rpc/execute.h"
+
+#include "rpc/describe.h"
+#include "rpc/stage.h"
+
+#include <chrono>
+
+namespace dgr {
+
+void ExecuteStream::dealt_with() {
+    if (in_flight.fetch_sub(1) == MAX_INFLIGHT_FRAMES) {
+        gate.read();
+    }
+}
+
+ExecuteReactor::ExecuteReactor(std::shared_ptr<Stage> stage)
+    : stage_(std::move(stage)), stream_(std::make_shared<ExecuteStream>(this)) {
+    stream_->gate.read();
+}
+
+void ExecuteReactor::gate_read() {
+    request_ = std::make_shared<wire::ExecuteRequest>();
+    StartRead(request_.get());
+}
+
+void ExecuteReactor::OnReadDone(bool ok) {
+    if (!ok) {
+        stage_->post([stage = stage_.get(), stream = stream_] { stage->reads_done(stream); });
+        return;
+    }
+    const auto arrived = std::chrono::steady_clock::now();
+    stage_->post([stage = stage_.get(), stream = stream_, request = std::move(request_), arrived] {
+        stage->take(stream, *request, arrived);
+        stream->dealt_with();
+    });
+    // The last message that fits is read; the next only when one was dealt with.
+    if (stream_->in_flight.fetch_add(1) + 1 < MAX_INFLIGHT_FRAMES) {
+        stream_->gate.read();
+    }
+}
+
+void ExecuteReactor::OnCancel() {
+    stream_->cancelled = true;
+    stream_->gate.end(grpc::Status::CANCELLED);
+    stage_->post([stage = stage_.get(), stream = stream_] { stage->stream_gone(stream); });
+}
+
+}  // namespace dgr

@@ -1,0 +1,54 @@
+// An Execute stream as the stage sees it: where frames come from and where Executed and chained results go.
+
+#pragma once
+
+#include "dgr/shard/v1/shard.grpc.pb.h"
+#include "rpc/stream-gate.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+namespace dgr {
+
+namespace wire = ::dgr::shard::v1;
+
+class Stage;
+class ExecuteReactor;
+
+struct ExecuteStream {
+    explicit ExecuteStream(ExecuteReactor * reactor) : gate(reactor) {}
+
+    StreamGate<ExecuteReactor, wire::ExecuteResponse> gate;
+    std::atomic<bool>     cancelled{false};
+    std::atomic<uint32_t> in_flight{0};  // messages read and not yet dealt with
+
+    // The engine thread's own.
+    std::string session;  // empty until a hello was accepted
+    uint64_t    epoch       = 0;
+    bool        half_closed = false;
+
+    // One message was dealt with; reads on where reading had stopped for it.
+    void dealt_with();
+};
+
+class ExecuteReactor final : public grpc::ServerBidiReactor<wire::ExecuteRequest, wire::ExecuteResponse> {
+public:
+    explicit ExecuteReactor(std::shared_ptr<Stage> stage);
+
+    void gate_write(const wire::ExecuteResponse * response) { StartWrite(response); }
+    void gate_read();
+    void gate_end(const grpc::Status & status) { Finish(status); }
+
+    void OnReadDone(bool ok) override;
+    void OnWriteDone(bool ok) override { stream_->gate.written(ok); }
+    void OnCancel() override;
+    void OnDone() override { delete this; }
+
+private:
+    std::shared_ptr<Stage>         stage_;
+    std::shared_ptr<ExecuteStream> stream_;
+    std::shared_ptr<wire::ExecuteRequest> request_;
+};
+
+}  // namespace dgr

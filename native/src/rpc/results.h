@@ -1,0 +1,40 @@
+// A Results stream as the stage sees it: where the tail's results go.
+
+#pragma once
+
+#include "dgr/shard/v1/shard.grpc.pb.h"
+#include "rpc/stream-gate.h"
+
+#include <memory>
+
+namespace dgr {
+
+namespace wire = ::dgr::shard::v1;
+
+class Stage;
+class ResultsReactor;
+
+struct ResultsStream {
+    explicit ResultsStream(ResultsReactor * reactor) : gate(reactor) {}
+
+    StreamGate<ResultsReactor, wire::ResultsResponse> gate;
+};
+
+class ResultsReactor final : public grpc::ServerWriteReactor<wire::ResultsResponse> {
+public:
+    ResultsReactor(std::shared_ptr<Stage> stage, const wire::ResultsRequest & request);
+
+    void gate_write(const wire::ResultsResponse * response) { StartWrite(response); }
+    void gate_read() {}
+    void gate_end(const grpc::Status & status) { Finish(status); }
+
+    void OnWriteDone(bool ok) override { stream_->gate.written(ok); }
+    void OnCancel() override;
+    void OnDone() override { delete this; }
+
+private:
+    std::shared_ptr<Stage>         stage_;
+    std::shared_ptr<ResultsStream> stream_;
+};
+
+}  // namespace dgr

@@ -1,0 +1,289 @@
+// Sessions and streams of a stage; frames are in stage-frames.cpp.
+
+#include "rpc/stage.h"
+
+#include "rpc/status.h"
+
+#include <openssl/rand.h>
+
+#include <stdexcept>
+
+namespace dgr {
+
+using grpc::StatusCode;
+
+static std::string random_instance() {
+    Digest bytes{};
+    if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1) {
+        throw std::runtime_error("no randomness for the instance name");
+    }
+    return as_hex(bytes).substr(0, 32);
+}
+
+static uint64_t us_since(Instant start) {
+    return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
+}
+
+Stage::Stage(std::unique_ptr<ShardEngine> engine, const BuildInfo & build, const std::string & artifact_digest)
+    : engine_(std::move(engine)) {
+    const EngineDescription & description = engine_->describe();
+    digest_from_hex(artifact_digest);  // refuses anything else
+    identity_      = describe(description, build, artifact_digest, random_instance());
+    rules_         = {description.is_head(), description.is_tail(), description.numerics.n_ubatch, description.n_vocab, description.boundary.width};
+    message_limit_ = max_message_bytes(description);
+    count_free();
+}
+
+wire::StatusResponse Stage::status() const {
+    wire::StatusResponse out;
+    out.set_schema_version(1);
+    out.set_instance(identity_.instance());
+    *out.mutable_range() = identity_.range();
+    uint32_t total = 0;
+    for (const wire::SlotClass & slots : identity_.slot_classes()) {
+        total += slots.slots();
+    }
+    out.set_slots_total(total);
+    out.set_slots_free(slots_free_);
+    out.set_queued_frames(static_cast<uint32_t>(thread_.queued()));
+    out.set_executed_frames(executed_frames_);
+    out.set_executed_rows(executed_rows_);
+    out.set_failed_frames(failed_frames_);
+    out.set_rejected_frames(rejected_frames_);
+    out.set_seam_bytes_per_token(static_cast<uint64_t>(rules_.width) * sizeof(float));
+    out.set_busy_us(busy_us_);
+    out.set_uptime_us(us_since(started_));
+    out.set_draining(draining_);
+    out.set_certification("uncertified");
+    return out;
+}
+
+void Stage::count_free() {
+    uint32_t total = 0;
+    for (const SlotClass & slots : engine_->describe().slot_classes) {
+        total += slots.slots;
+    }
+    slots_free_ = total - static_cast<uint32_t>(table_.size());
+}
+
+grpc::Status Stage::open(const wire::OpenSessionRequest & request, wire::OpenSessionResponse & response) {
+    if (draining_) {
+        return {StatusCode::UNAVAILABLE, "this worker is draining"};
+    }
+    switch (table_.claim(request.session(), request.epoch(), request.key())) {
+        case Claim::foreign:
+            return rejected(StatusCode::PERMISSION_DENIED, "key", "is not the one that opened this session");
+        case Claim::stale:
+            return miss(table_.find(request.session()), "epoch " + std::to_string(request.epoch()) + " is not above the one held");
+        case Claim::replaces:
+            drop(request.session(), {StatusCode::ABORTED, "replaced by epoch " + std::to_string(request.epoch())});
+            break;
+        case Claim::fresh:
+            break;
+    }
+    const int32_t slot = engine_->open(request.cache().n_ctx());
+    if (slot < 0) {
+        return rejected(StatusCode::RESOURCE_EXHAUSTED, "cache.n_ctx",
+            "no free slot of " + std::to_string(request.cache().n_ctx()) + " positions",
+            "the largest free slot has " + std::to_string(engine_->largest_free()));
+    }
+    Session session;
+    session.id                = request.session();
+    session.key               = request.key();
+    session.epoch             = request.epoch();
+    session.slot              = static_cast<uint32_t>(slot);
+    session.n_ctx             = request.cache().n_ctx();
+    session.predecessor       = request.predecessor();
+    session.successor         = request.successor();
+    session.successor_address = request.successor_address();
+    session.results_chain     = request.results_chain();
+    session.prefix            = prefix_start(digest_from_hex(identity_.artifact().digest()));
+    response.set_slot(session.slot);
+    response.set_n_ctx(session.n_ctx);
+    response.set_prefix_hash(std::string(as_bytes(session.prefix)));
+    table_.put(std::move(session));
+    count_free();
+    return grpc::Status::OK;
+}
+
+grpc::Status Stage::close(const wire::CloseSessionRequest & request, wire::CloseSessionResponse & response) {
+    Session * session = table_.find(request.session());
+    if (session == nullptr || session->epoch != request.epoch()) {
+        response.set_closed(false);  // an older or unknown epoch touches nothing
+        return grpc::Status::OK;
+    }
+    if (!same_key(session->key, request.key())) {
+        return rejected(StatusCode::PERMISSION_DENIED, "key", "is not the one that opened this session");
+    }
+    drop(request.session(), {StatusCode::ABORTED, "the session was closed"});
+    response.set_closed(true);
+    return grpc::Status::OK;
+}
+
+// By value: callers name the session by its own id, which goes with it.
+void Stage::drop(std::string id, const grpc::Status & status) {
+    Session * session = table_.find(id);
+    if (session == nullptr) {
+        return;
+    }
+    engine_->close(session->slot);
+    table_.erase(id);
+    const auto node = streams_.extract(id);
+    if (!node.empty()) {
+        const Streams & streams = node.mapped();
+        if (streams.next) {
+            streams.next->cancel();
+        }
+        if (streams.upstream) {
+            streams.upstream->gate.end(status);
+        }
+        if (streams.results) {
+            streams.results->gate.end({StatusCode::ABORTED, status.error_message(), status.error_details()});
+        }
+    }
+    count_free();
+}
+
+grpc::Status Stage::failure(const Session & session, const wire::LayerRange & range, StatusCode code, const std::string & cause) const {
+    wire::Failure detail;
+    detail.set_stage(identity_.instance());
+    *detail.mutable_range() = range;
+    detail.set_epoch(session.epoch);
+    detail.set_sequence(session.next_sequence);
+    detail.set_cause(cause);
+    return with_detail(code, "stage " + to_text(range) + ": " + cause, detail);
+}
+
+grpc::Status Stage::miss(const Session * session, const std::string & reason) const {
+    wire::CacheMiss detail;
+    if (session != nullptr) {
+        detail.set_held_epoch(session->epoch);
+        detail.set_held_sequence(session->next_sequence);
+        detail.set_held_position(session->next_position);
+        detail.set_held_prefix_hash(std::string(as_bytes(session->prefix)));
+    }
+    return with_detail(StatusCode::FAILED_PRECONDITION, "cache miss: " + reason, detail);
+}
+
+void Stage::take(const std::shared_ptr<ExecuteStream> & stream, const wire::ExecuteRequest & request, Instant arrived) {
+    if (stream->cancelled || stream->gate.ended()) {
+        return;
+    }
+    if (request.has_hello() && stream->session.empty()) {
+        hello(stream, request);
+    } else if (request.has_frame() && !stream->session.empty()) {
+        frame(stream, request, arrived);
+    } else {
+        ++rejected_frames_;
+        stream->gate.end(rejected(StatusCode::INVALID_ARGUMENT, "body", "out of order", "one hello, then frames"));
+    }
+}
+
+void Stage::hello(const std::shared_ptr<ExecuteStream> & stream, const wire::ExecuteRequest & request) {
+    Session * session = table_.find(request.session());
+    if (session == nullptr || session->epoch != request.epoch()) {
+        stream->gate.end(miss(session, session == nullptr ? "no such session here" : "another epoch is held"));
+        return;
+    }
+    const wire::ExecuteHello & hello = request.hello();
+    const wire::Peer & expected = session->predecessor;
+    if (!same_key(session->key, hello.key())) {
+        stream->gate.end(rejected(StatusCode::PERMISSION_DENIED, "hello.key", "is not the one that opened this session"));
+        return;
+    }
+    if (hello.sender().client() != expected.client() || hello.sender().instance() != expected.instance()) {
+        stream->gate.end(rejected(StatusCode::PERMISSION_DENIED, "hello.sender", "is not the predecessor named at open",
+            expected.client() ? "the client" : "instance " + expected.instance()));
+        return;
+    }
+    stream->session = request.session();
+    stream->epoch   = request.epoch();
+    Streams & streams = streams_[request.session()];
+    if (streams.upstream) {
+        streams.upstream->gate.end({StatusCode::ABORTED, "displaced by a newer stream of this session"});
+    }
+    if (streams.next) {
+        streams.next->cancel();
+        streams.next.reset();
+    }
+    streams.upstream = stream;
+}
+
+void Stage::reads_done(const std::shared_ptr<ExecuteStream> & stream) {
+    if (stream->cancelled || stream->gate.ended()) {
+        return;
+    }
+    stream->half_closed = true;
+    const auto found = streams_.find(stream->session);
+    if (found != streams_.end() && found->second.upstream == stream && found->second.next) {
+        found->second.next->finish_writes();  // its end is ours
+        return;
+    }
+    stream->gate.end(grpc::Status::OK);
+}
+
+void Stage::stream_gone(const std::shared_ptr<ExecuteStream> & stream) {
+    const auto found = streams_.find(stream->session);
+    if (found == streams_.end() || found->second.upstream != stream) {
+        return;
+    }
+    Streams & streams = found->second;
+    streams.upstream.reset();
+    if (streams.next) {
+        streams.next->cancel();
+        streams.next.reset();
+    }
+    Session * session = table_.find(stream->session);
+    if (streams.results && session != nullptr) {
+        streams.results->gate.end(failure(*session, identity_.range(), StatusCode::ABORTED,
+            "frames stopped coming before frame " + std::to_string(session->next_sequence)));
+        streams.results.reset();
+    }
+}
+
+void Stage::attach_results(const std::shared_ptr<ResultsStream> & stream, const wire::ResultsRequest & request) {
+    Session * session = table_.find(request.session());
+    if (session == nullptr || session->epoch != request.epoch()) {
+        stream->gate.end(miss(session, session == nullptr ? "no such session here" : "another epoch is held"));
+        return;
+    }
+    if (!same_key(session->key, request.key())) {
+        stream->gate.end(rejected(StatusCode::PERMISSION_DENIED, "key", "is not the one that opened this session"));
+        return;
+    }
+    if (!rules_.is_tail || session->results_chain) {
+        stream->gate.end(rejected(StatusCode::FAILED_PRECONDITION, "session", "results of this session do not come from here",
+            "the tail of a session opened without results_chain"));
+        return;
+    }
+    const bool kept = request.from_sequence() >= session->next_sequence || session->find_kept(request.from_sequence()) != nullptr;
+    if (!kept) {
+        stream->gate.end({StatusCode::OUT_OF_RANGE, "results from " + std::to_string(request.from_sequence()) + " on are no longer kept"});
+        return;
+    }
+    Streams & streams = streams_[request.session()];
+    if (streams.results) {
+        streams.results->gate.end({StatusCode::ABORTED, "displaced by a newer Results of this session"});
+    }
+    streams.results = stream;
+    wire::ResultsResponse ready;
+    ready.set_session(session->id);
+    ready.set_epoch(session->epoch);
+    ready.mutable_ready();
+    stream->gate.send(std::move(ready));
+    for (const KeptAnswer & answer : session->kept) {
+        if (answer.sequence >= request.from_sequence()) {
+            deliver(answer.result, *session);
+        }
+    }
+}
+
+void Stage::results_gone(const std::shared_ptr<ResultsStream> & stream) {
+    for (auto & [id, streams] : streams_) {
+        if (streams.results == stream) {
+            streams.results.reset();
+        }
+    }
+}
+
+}  // namespace dgr

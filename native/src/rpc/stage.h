@@ -1,0 +1,97 @@
+// The stage itself: its sessions, its engine, and what becomes of each frame. Everything but the constructor, post,
+// identity and status runs on the engine thread, so nothing here needs a lock.
+
+#pragma once
+
+#include "dgr/shard-engine.h"
+#include "rpc/describe.h"
+#include "rpc/engine-thread.h"
+#include "rpc/execute.h"
+#include "rpc/next-stage.h"
+#include "rpc/results.h"
+#include "session/frame-check.h"
+#include "session/session-table.h"
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+
+namespace dgr {
+
+using Instant = std::chrono::steady_clock::time_point;
+
+class Stage : public std::enable_shared_from_this<Stage> {
+public:
+    Stage(std::unique_ptr<ShardEngine> engine, const BuildInfo & build, const std::string & artifact_digest);
+
+    // ---- any thread
+    void post(std::function<void()> task) { thread_.post(std::move(task)); }
+    const wire::DescribeResponse & identity() const { return identity_; }
+    wire::StatusResponse status() const;
+    uint64_t message_limit() const { return message_limit_; }
+    void refuse_new_work() { draining_ = true; }
+    void stop() { thread_.stop(); }
+
+    // ---- engine thread
+    ShardEngine & engine() { return *engine_; }
+    grpc::Status open(const wire::OpenSessionRequest & request, wire::OpenSessionResponse & response);
+    grpc::Status close(const wire::CloseSessionRequest & request, wire::CloseSessionResponse & response);
+    void take(const std::shared_ptr<ExecuteStream> & stream, const wire::ExecuteRequest & request, Instant arrived);
+    void reads_done(const std::shared_ptr<ExecuteStream> & stream);
+    void stream_gone(const std::shared_ptr<ExecuteStream> & stream);
+    void attach_results(const std::shared_ptr<ResultsStream> & stream, const wire::ResultsRequest & request);
+    void results_gone(const std::shared_ptr<ResultsStream> & stream);
+
+private:
+    // Where a session's messages come from and go to.
+    struct Streams {
+        std::shared_ptr<ExecuteStream> upstream;
+        std::shared_ptr<NextStage>     next;
+        std::shared_ptr<ResultsStream> results;
+    };
+
+    // A frame on its way through.
+    struct Passage {
+        Session &           session;
+        const wire::Frame & frame;
+        Instant             arrived;
+    };
+
+    void hello(const std::shared_ptr<ExecuteStream> & stream, const wire::ExecuteRequest & request);
+    void frame(const std::shared_ptr<ExecuteStream> & stream, const wire::ExecuteRequest & request, Instant arrived);
+    void run(const Passage & passage);
+    void advance(const Passage & passage, const EngineOutput & output, uint64_t compute_us);
+    void answer(const KeptAnswer & kept, const Passage & passage);
+    void forward(const KeptAnswer & kept, const Passage & passage);
+    void deliver(const std::shared_ptr<const wire::Result> & result, Session & session);
+    void ensure_next(Session & session, Streams & streams);
+    void next_response(const std::string & id, uint64_t epoch, const wire::ExecuteResponse & response);
+    void next_closed(const std::string & id, uint64_t epoch, const grpc::Status & status);
+
+    grpc::Status failure(const Session & session, const wire::LayerRange & range, grpc::StatusCode code, const std::string & cause) const;
+    grpc::Status miss(const Session * session, const std::string & reason) const;
+    void drop(std::string id, const grpc::Status & status);  // ends the epoch and gives the slot back
+    void count_free();
+
+    std::unique_ptr<ShardEngine> engine_;
+    wire::DescribeResponse       identity_;
+    FrameRules                   rules_;
+    uint64_t                     message_limit_ = 0;
+    SessionTable                 table_;
+    std::map<std::string, Streams> streams_;
+
+    Instant started_ = std::chrono::steady_clock::now();
+    std::atomic<bool>     draining_{false};
+    std::atomic<uint32_t> slots_free_{0};
+    std::atomic<uint64_t> executed_frames_{0};
+    std::atomic<uint64_t> executed_rows_{0};
+    std::atomic<uint64_t> failed_frames_{0};
+    std::atomic<uint64_t> rejected_frames_{0};
+    std::atomic<uint64_t> busy_us_{0};
+
+    EngineThread thread_;  // last: it stops before anything it uses goes
+};
+
+}  // namespace dgr
