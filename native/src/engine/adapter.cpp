@@ -102,6 +102,15 @@ void check_experts(const GgufFile & file, const std::string & prefix) {
     require(file, file.number(prefix + "expert_group_count", 0) <= 1, "expert groups are not supported");
 }
 
+namespace {
+
+void check_vocabulary(const GgufFile & file, uint32_t n_vocab) {
+    require(file, n_vocab > 0, "the vocabulary is empty");
+    require(file, file.distinct_texts("tokenizer.ggml.tokens"), "tokenizer.ggml.tokens are not all different texts");
+}
+
+}  // namespace
+
 std::unique_ptr<Adapter> make_adapter(const GgufFile & file) {
     ModelFacts facts;
     facts.architecture = file.text("general.architecture");
@@ -123,7 +132,7 @@ std::unique_ptr<Adapter> make_adapter(const GgufFile & file) {
     facts.n_ctx_train = file.number(arch + ".context_length");
     facts.n_vocab     = static_cast<uint32_t>(file.array_size("tokenizer.ggml.tokens"));
     require(file, facts.n_embd > 0, "embedding_length is 0");
-    require(file, facts.n_vocab > 0, "the vocabulary is empty");
+    check_vocabulary(file, facts.n_vocab);
 
     return arch == "deepseek4" ? make_deepseek4_adapter(file, std::move(facts))
                                : make_dense_adapter(file, std::move(facts));

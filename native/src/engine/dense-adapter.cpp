@@ -13,21 +13,18 @@ public:
     DenseAdapter(const GgufFile & file, ModelFacts facts) : Adapter(std::move(facts)) {
         const std::string prefix = model.architecture + ".attention.";
 
-        const auto n_head    = file.numbers(prefix + "head_count");
-        const auto n_head_kv = file.find_numbers(prefix + "head_count_kv").value_or(n_head);
-        require(file, n_head[0] > 0 && (n_head.size() == 1 || n_head.size() >= model.n_layer) && (n_head_kv.size() == 1 || n_head_kv.size() >= model.n_layer),
-                "attention.head_count or attention.head_count_kv is broken");
+        const auto n_head    = a_layer(file, prefix + "head_count", file.numbers(prefix + "head_count"));
+        const auto n_head_kv = file.find_numbers(prefix + "head_count_kv");
+        heads_kv             = n_head_kv ? a_layer(file, prefix + "head_count_kv", *n_head_kv) : n_head;
+        require(file, n_head[0] > 0, "attention.head_count is 0");
         check_experts(file, model.architecture + ".");
         head_k = file.number(prefix + "key_length", model.n_embd / n_head[0]);
         head_v = file.number(prefix + "value_length", model.n_embd / n_head[0]);
-        for (uint32_t il = 0; il < model.n_layer; il++) {
-            heads_kv.push_back(n_head_kv.size() == 1 ? n_head_kv[0] : n_head_kv[il]);
-        }
         // upstream keeps no cache for layers without heads; none of the supported models has such
         require(file, std::find(heads_kv.begin(), heads_kv.end(), 0U) == heads_kv.end(),
                 "a layer without key-value heads; the dense adapter does not know such");
         for (uint32_t il = 0; il < model.n_layer; il++) {
-            require(file, n_head[n_head.size() == 1 ? 0 : il] % heads_kv[il] == 0,
+            require(file, n_head[il] % heads_kv[il] == 0,
                     "attention.head_count is no multiple of attention.head_count_kv");
         }
     }
@@ -72,6 +69,15 @@ public:
     }
 
 private:
+    // A scalar stands for every layer.
+    std::vector<uint32_t> a_layer(const GgufFile & file, const std::string & key, std::vector<uint32_t> values) const {
+        if (values.size() == 1) {
+            values.assign(model.n_layer, values[0]);
+        }
+        require(file, values.size() >= model.n_layer, key + " has fewer entries than there are layers");
+        return values;
+    }
+
     uint32_t              head_k = 0;
     uint32_t              head_v = 0;
     std::vector<uint32_t> heads_kv;

@@ -8,6 +8,8 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
+#include <unordered_set>
 
 namespace dgr {
 
@@ -155,6 +157,21 @@ uint64_t GgufFile::array_size(const std::string & key) const {
         return 0;
     }
     return gguf_get_arr_n(contexts[0].get(), id);
+}
+
+bool GgufFile::distinct_texts(const std::string & key) const {
+    const gguf_context * context = contexts[0].get();
+    const int64_t        id      = gguf_find_key(context, key.c_str());
+    if (id < 0 || gguf_get_kv_type(context, id) != GGUF_TYPE_ARRAY || gguf_get_arr_type(context, id) != GGUF_TYPE_STRING) {
+        return false;
+    }
+    std::unordered_set<std::string_view> seen;
+    for (size_t i = 0; i < gguf_get_arr_n(context, id); i++) {
+        if (!seen.insert(gguf_get_arr_str(context, id, i)).second) {
+            return false;
+        }
+    }
+    return true;
 }
 
 bool is_own_tensor(const std::string & name, const LayerRange & range, uint32_t n_layer, bool tied_output) {

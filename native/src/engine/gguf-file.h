@@ -35,6 +35,7 @@ public:
     std::vector<uint32_t>                numbers(const std::string & key) const;  // a scalar counts as one
     std::optional<std::vector<uint32_t>> find_numbers(const std::string & key) const;
     uint64_t                             array_size(const std::string & key) const;  // 0 when absent
+    bool                                 distinct_texts(const std::string & key) const;
 
 private:
     void add_part(const std::string & path);

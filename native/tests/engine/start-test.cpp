@@ -170,6 +170,17 @@ TEST_F(Start, MetadataThatContradictsItselfIsRefused) {
         [](gguf_context * c) { gguf_set_val_u32(c, "general.architecture", 4); },
         [](gguf_context * c) { gguf_set_val_u32(c, "deepseek4.hyper_connection.count", 0); },
         [](gguf_context * c) { gguf_set_val_u16(c, "split.count", 3); },
+        [](gguf_context * c) { gguf_set_val_u32(c, "deepseek4.block_count", 513); },
+        [](gguf_context * c) { gguf_set_val_u32(c, "deepseek4.expert_used_count", 9); },
+        [](gguf_context * c) { gguf_set_val_u32(c, "deepseek4.expert_count", 0); },
+        [](gguf_context * c) { gguf_set_val_u32(c, "deepseek4.attention.key_length", 64); },
+        [](gguf_context * c) { gguf_set_val_u32(c, "deepseek4.attention.indexer.key_length", 32); },
+        [](gguf_context * c) { gguf_set_val_u32(c, "deepseek4.rope.dimension_count", 256); },
+        [](gguf_context * c) { gguf_set_val_u32(c, "deepseek4.hyper_connection.sinkhorn_iterations", 0); },
+        [](gguf_context * c) {
+            const char * twice[] = { "a", "b", "a" };
+            gguf_set_arr_str(c, "tokenizer.ggml.tokens", twice, 3);
+        },
         // names an MTP block whose tensors are not there: upstream would run it as a main layer
         [](gguf_context *) {},
     };
