@@ -46,8 +46,9 @@ def matrix():
 def native(tmp_path):
     """A small folder of C++ sources with recipes and a lock."""
     folder = tmp_path / "native"
-    (folder / "conan").mkdir(parents=True)
-    for name in ("main.cpp", "conan.lock", "conan/recipe.py"):
+    for inner in ("conan", "reference"):
+        (folder / inner).mkdir(parents=True)
+    for name in ("main.cpp", "conan.lock", "conan/recipe.py", "reference/main.cpp"):
         (folder / name).write_text(name)
     return folder
 
@@ -172,3 +173,7 @@ def test_the_reference_knows_nothing_of_the_worker(matrix, inputs):
     named = [argument for argument in plan.configure if argument.startswith("-DDGR_")]
     assert named == ["-DDGR_LLAMA_SOURCE:PATH=${source}"]
     assert plan.archives == {}
+    (inputs.native / "main.cpp").write_text("other")
+    assert render(matrix, "cpu", inputs, "reference").digest == plan.digest
+    (inputs.native / "reference" / "main.cpp").write_text("other")
+    assert render(matrix, "cpu", inputs, "reference").digest != plan.digest

@@ -88,7 +88,7 @@ class Plan:
         passed: the names of those that the caller may hand on.
         tools: what every program states, by role.
         environment: the environment's kind, the digest of its description, and the C library.
-        native_tree: the id of the C++ sources, Conan recipes and lock included.
+        native_tree: the id of the C++ sources; the worker's include Conan's recipes and lock.
         packages: recipes_tree and lock_sha256 of the C++ packages.
         archives: sha256 of the archives linked in, by file name.
     """
@@ -191,7 +191,7 @@ def render(matrix: Matrix, lane_name: str, inputs: Inputs, program: BuildProgram
         isa=lane.isa,
         architectures=lane.architectures,
         source=source,
-        native_tree=tree_id(native),
+        native_tree=tree_id(native if program == "worker" else native / "reference"),
         generator=matrix.defaults.generator,
         values=values | own,
         configure=(*_frame(matrix.defaults.generator), *definitions),
@@ -204,7 +204,7 @@ def render(matrix: Matrix, lane_name: str, inputs: Inputs, program: BuildProgram
             "digest": digest(environment.model_dump(mode="json")),
             "libc": " ".join(platform.libc_ver()),
         },
-        packages=_packages(native),
+        packages=_packages(native) if program == "worker" else {},
         archives=hash_archives(inputs.archives) if program == "worker" else {},
     )
 
