@@ -1,0 +1,97 @@
+"""`dgr-build run`: a prompt through the workers of a recipe."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from dgr_build import console
+from dgr_build.errors import UsageError
+from dgr_build.flows.run import DEFAULT_PROMPT, RunOutcome, RunRequest, run_recipe
+from dgr_build.workspace import Workspace
+
+
+class Against(StrEnum):
+    """What a route can be compared with."""
+
+    whole = "whole"
+
+
+class Results(StrEnum):
+    """How results come back."""
+
+    direct = "direct"
+    chain = "chain"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("run")(run)
+
+
+def run(
+    recipe: Annotated[str, typer.Argument(help="name of a recipe in recipes/, or a file")],
+    prompt: Annotated[str, typer.Option(help="text to go on from")] = DEFAULT_PROMPT,
+    tokens: Annotated[str, typer.Option(help="token ids in place of a text: 5,6,7")] = "",
+    max_tokens: Annotated[int, typer.Option(min=1, help="tokens to generate")] = 16,
+    compare: Annotated[
+        Against | None,
+        typer.Option(help="also run the whole model on the unmodified library and compare all logits"),
+    ] = None,
+    results: Annotated[
+        Results | None, typer.Option(help="results straight from the tail, or back through the stages")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the outcome as JSON")] = False,
+) -> None:
+    """Start the workers of a recipe on this machine, run a prompt through them, and stop them.
+
+    Tokens are chosen greedily and shown as they come. With --compare whole, a difference of a single bit in
+    any logit ends with exit code 8.
+
+    Examples:
+      dgr-build run deepseek4-tiny-3stage
+      dgr-build run deepseek4-tiny-12stage --prompt "Hello" --max-tokens 32 --compare whole
+      dgr-build run llama-tiny-2stage --tokens 5,6,7 --json
+    """
+    request = RunRequest(
+        recipe=recipe,
+        prompt=prompt,
+        tokens=_ids(tokens),
+        max_tokens=max_tokens,
+        compare=compare is not None,
+        results=results.value if results else None,
+        on_text=(lambda _: None) if as_json else console.stream,
+    )
+    outcome = run_recipe(Workspace.open(), request)
+    if as_json:
+        console.result_json(outcome.to_json())
+    else:
+        show(outcome)
+
+
+def show(outcome: RunOutcome) -> None:
+    """Print an outcome for a person; the text itself was streamed before."""
+    speeds = {name: f"{speed:.1f} tokens/s" for name, speed in outcome.tokens_per_second.items()}
+    pairs: dict[str, object] = {
+        "\nstages": " ".join(f"[{first}, {last})" for first, last in outcome.stages),
+        "tokens": " ".join(str(token) for token in outcome.token_ids),
+        "artifact": outcome.digests["artifact"],
+        "lane digest": outcome.digests["lane"],
+        **speeds,
+    }
+    if outcome.parity is not None:
+        pairs["logits"] = (
+            f"{outcome.parity.rows} rows equal the whole model's, max |d| = {outcome.parity.max_abs_diff:g}"
+        )
+    console.facts(pairs)
+
+
+def _ids(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in text.replace(",", " ").split())
+    except ValueError as error:
+        raise UsageError(
+            f"--tokens {text!r} is not a list of ids", cause=str(error), remedy="give ids as 5,6,7"
+        ) from error

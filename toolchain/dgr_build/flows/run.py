@@ -1,0 +1,271 @@
+"""The story of `dgr-build run`: start the workers of a recipe, run a prompt through them, stop them."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from dgr_build import console
+from dgr_build.artifacts.manifest import load
+from dgr_build.artifacts.tiny import provide
+from dgr_build.documents.recipe import Recipe, load_recipe
+from dgr_build.errors import ArtifactError, CheckError, HostError, UsageError
+from dgr_build.lanes.inspect import ask_version
+from dgr_build.recipes.placement import check_placement
+from dgr_build.route.client import RouteClient
+from dgr_build.route.parity import Parity, compare
+from dgr_build.route.reference import WholeJob, run_whole
+from dgr_build.route.workers import workers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dgr_build.artifacts.manifest import Artifact
+    from dgr_build.workspace import Workspace
+
+DEFAULT_PROMPT = "Once upon a time"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What to run.
+
+    Args:
+        recipe: the name of a recipe of the project, or a file.
+        prompt: text; the head's tokenizer makes ids of it.
+        tokens: token ids in place of a text.
+        max_tokens: how many tokens to generate.
+        compare: also run the whole model on the base library and compare all logits.
+        results: overrides how results come back.
+        on_text: called with each piece of text as it comes.
+    """
+
+    recipe: str
+    prompt: str = DEFAULT_PROMPT
+    tokens: tuple[int, ...] = ()
+    max_tokens: int = 16
+    compare: bool = False
+    results: Literal["direct", "chain"] | None = None
+    on_text: Callable[[str], None] = field(default=lambda _: None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOutcome:
+    """What came of it.
+
+    Args:
+        recipe: what was run.
+        stages: its ranges, from head to tail.
+        prompt_ids: the prompt.
+        token_ids: what was generated.
+        text: the same as text.
+        digests: artifact, lanes, patched tree, numerics, recipe.
+        seconds: prefill and decode of the route, and of the whole model where it was run.
+        parity: how the logits compare with the whole model's, None where that was not asked.
+        whole_ids: what the whole model generated.
+        logs: where the workers' words lie.
+    """
+
+    recipe: str
+    stages: tuple[tuple[int, int], ...]
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    text: str
+    digests: dict[str, str]
+    seconds: dict[str, float]
+    parity: Parity | None
+    whole_ids: tuple[int, ...]
+    logs: Path
+
+    @property
+    def tokens_per_second(self) -> dict[str, float]:
+        """Decode speed of the route, and of the whole model where it was run."""
+        steps = len(self.token_ids) - 1
+        return {
+            name.removesuffix("_decode"): steps / spent
+            for name, spent in self.seconds.items()
+            if name.endswith("_decode") and spent > 0 and steps > 0
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as data."""
+        data: dict[str, Any] = {
+            "recipe": self.recipe,
+            "stages": [list(layers) for layers in self.stages],
+            "prompt_ids": list(self.prompt_ids),
+            "token_ids": list(self.token_ids),
+            "text": self.text,
+            "digests": self.digests,
+            "seconds": self.seconds,
+            "tokens_per_second": self.tokens_per_second,
+            "logs": str(self.logs),
+        }
+        if self.parity is not None:
+            data |= {
+                "max_abs_diff": self.parity.max_abs_diff,
+                "logits_equal": self.parity.equal,
+                "rows_compared": self.parity.rows,
+                "whole_token_ids": list(self.whole_ids),
+            }
+        return data
+
+
+def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
+    """Run a prompt through the workers of a recipe.
+
+    Raises:
+        UsageError: there is no such recipe, or the prompt does not fit.
+        HostError: a lane's worker was not built.
+        ArtifactError: the model is not what the recipe says.
+        RouteError: a worker or the route failed.
+        CheckError: the whole model gives other logits or tokens.
+    """
+    recipe = find_recipe(ws, request.recipe)
+    artifact = _artifact(recipe)
+    check_placement(recipe, artifact.manifest)
+    programs = {
+        stage.lane: _program(ws.build(stage.lane), "dgr-shard-worker", stage.lane) for stage in recipe.stages
+    }
+    lane = recipe.stages[0].lane
+    seconds: dict[str, float] = {}
+    with ExitStack() as stack:
+        started = stack.enter_context(workers(ws, recipe, programs, artifact))
+        client = stack.enter_context(
+            RouteClient([worker.address for worker in started], results=request.results or recipe.results)
+        )
+        prompt = list(request.tokens) or client.tokenize(request.prompt)
+        begin = time.monotonic()
+        ids: list[int] = []
+        rows = []
+        pieces = _Text(client, request.on_text)
+        for step in client.generate(prompt, request.max_tokens, logits=request.compare):
+            seconds.setdefault("route_prefill", time.monotonic() - begin)
+            ids.append(step.token)
+            rows.append(step.logits)
+            pieces.add(step.token)
+        seconds["route_decode"] = time.monotonic() - begin - seconds["route_prefill"]
+        text = pieces.end()
+        about = client.stages[0].about
+    parity, whole_ids = None, []
+    if request.compare:
+        reference = _program(ws.build(f"{lane}-reference"), "dgr-reference", lane)
+        console.say("running the whole model on the unmodified library")
+        whole = run_whole(
+            ws,
+            WholeJob(
+                program=reference,
+                model=artifact.path,
+                recipe=recipe,
+                prompt=prompt,
+                steps=request.max_tokens - 1,
+            ),
+        )
+        parity, whole_ids = compare(np.concatenate(rows), whole.logits), whole.tokens
+        seconds |= {"whole_prefill": whole.prompt_us / 1e6, "whole_decode": whole.decode_us / 1e6}
+    outcome = RunOutcome(
+        recipe=recipe.name,
+        stages=tuple((stage.first, stage.last) for stage in recipe.stages),
+        prompt_ids=tuple(prompt),
+        token_ids=tuple(ids),
+        text=text,
+        digests={
+            "artifact": artifact.digest,
+            "recipe": recipe.digest(),
+            "lane": about.build.lane_digest,
+            "patched_tree": about.build.patched_tree,
+            "numerics": about.numerics.digest.hex(),
+        },
+        seconds=seconds,
+        parity=parity,
+        whole_ids=tuple(whole_ids),
+        logs=ws.logs("route") / recipe.name,
+    )
+    _require_parity(outcome)
+    return outcome
+
+
+def find_recipe(ws: Workspace, name: str) -> Recipe:
+    """Return a recipe by its name in the project, or from a file.
+
+    Raises:
+        UsageError: there is none; those of the project are named.
+    """
+    path = Path(name)
+    if not path.suffix:
+        path = ws.recipes / f"{name}.toml"
+    if not path.is_file():
+        known = ", ".join(sorted(recipe.stem for recipe in ws.recipes.glob("*.toml")))
+        raise UsageError(f"no recipe {name}", cause=f"the project has {known}", remedy="name one, or a file")
+    return load_recipe(path)
+
+
+def _artifact(recipe: Recipe) -> Artifact:
+    file = recipe.model.file
+    if file is None:
+        return provide(recipe.model)
+    artifact = load(file.path)
+    if artifact.digest != file.digest:
+        raise ArtifactError(
+            f"{file.path} is not the model of recipe {recipe.name}",
+            cause=f"its digest is {artifact.digest}, the recipe names {file.digest}",
+            remedy=f"dgr-build model verify {file.path}",
+        )
+    return artifact
+
+
+def _program(build: Path, name: str, lane: str) -> Path:
+    program = build / "bin" / name
+    if not program.is_file():
+        raise HostError(
+            f"lane {lane} has no {name} yet", cause=f"{program} is missing", remedy=f"dgr-build lane {lane}"
+        )
+    ask_version(program) if name == "dgr-shard-worker" else None
+    return program
+
+
+def _require_parity(outcome: RunOutcome) -> None:
+    parity = outcome.parity
+    if parity is None or (parity.sound and outcome.whole_ids == outcome.token_ids):
+        return
+    raise CheckError(
+        f"the route of {outcome.recipe} does not give the whole model's logits",
+        cause=f"max |d| {parity.max_abs_diff:g} from row {parity.first_row} of {parity.rows}, "
+        f"finite: {parity.finite}, varied: {parity.varied}, "
+        f"tokens {'equal' if outcome.whole_ids == outcome.token_ids else 'differ'}",
+        remedy="compare the numerics that the workers' Describe states with the recipe's",
+    )
+
+
+class _Text:
+    """Generated ids as text; a character that several tokens make is handed on when it is whole."""
+
+    def __init__(self, client: RouteClient, on_text: Callable[[str], None]) -> None:
+        self._client = client
+        self._on_text = on_text
+        self._pending = b""
+        self._parts: list[str] = []
+
+    def add(self, token: int) -> None:
+        self._pending += self._client.detokenize([token])
+        try:
+            text = self._pending.decode()
+        except UnicodeDecodeError as error:
+            if error.reason == "unexpected end of data":
+                return
+            text = self._pending.decode(errors="replace")
+        self._hand_on(text)
+
+    def end(self) -> str:
+        self._hand_on(self._pending.decode(errors="replace"))
+        return "".join(self._parts)
+
+    def _hand_on(self, text: str) -> None:
+        self._pending = b""
+        if text:
+            self._parts.append(text)
+            self._on_text(text)

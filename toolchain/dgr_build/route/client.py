@@ -1,0 +1,192 @@
+"""The client of a route: token ids in, token ids and logits out, prefilled again where a cache was lost."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import grpc
+import numpy as np
+
+from dgr_build import console
+from dgr_build.errors import RouteError, UsageError
+from dgr_build.route import failures, wire
+from dgr_build.route.session import Epoch, Missed, Opening, StageLink
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+_DESCRIBE_S = 10.0
+_MAX_EPOCHS = 5
+_UNBOUNDED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One token of a generation.
+
+    Args:
+        token: its id.
+        logits: of the position it was chosen at, and before the first token those of the whole prompt;
+            [rows, n_vocab], empty where none were asked for.
+    """
+
+    token: int
+    logits: NDArray[np.float32]
+
+
+class RouteClient:
+    """A client of running stages, given by their addresses from head to tail. A context manager."""
+
+    def __init__(self, addresses: Sequence[str], *, results: Literal["direct", "chain"] = "direct") -> None:
+        """Connect and ask every stage what it is.
+
+        Raises:
+            RouteError: a stage does not answer.
+        """
+        self._stack = ExitStack()
+        self._chain = results == "chain"
+        try:
+            self.stages = tuple(self._link(index, address) for index, address in enumerate(addresses))
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def n_ubatch(self) -> int:
+        """Rows of a frame at most."""
+        return int(self.stages[0].about.numerics.n_ubatch)
+
+    @property
+    def n_ctx(self) -> int:
+        """Positions of the largest session that every stage can hold."""
+        return min(max(int(slots.n_ctx) for slots in stage.about.slot_classes) for stage in self.stages)
+
+    def tokenize(self, text: str) -> list[int]:
+        """Return the token ids of a text, by the head's tokenizer."""
+        request = wire.pb2.TokenizeRequest(text=text, add_special=True)
+        return list(self._call(self.stages[0], "Tokenize", request).token_ids)
+
+    def detokenize(self, token_ids: Sequence[int]) -> bytes:
+        """Return the text of token ids as bytes; a single token may end inside a character."""
+        request = wire.pb2.DetokenizeRequest(token_ids=token_ids, unparse_special=True)
+        return bytes(self._call(self.stages[0], "Detokenize", request).text)
+
+    def generate(
+        self, prompt: Sequence[int], max_tokens: int, *, logits: bool = False, frame_s: float = 120.0
+    ) -> Iterator[Step]:
+        """Prefill a prompt and yield greedily chosen tokens as they come, each exactly once.
+
+        Args:
+            prompt: token ids, at least one.
+            max_tokens: how many tokens to yield.
+            logits: also bring back the logits of every prompt row and every step.
+            frame_s: how long one frame may take through all stages.
+
+        Raises:
+            UsageError: the prompt is empty or does not fit.
+            RouteError: a stage refused or failed, or lost its cache again and again.
+        """
+        if not prompt or len(prompt) + max_tokens > self.n_ctx:
+            raise UsageError(
+                f"a prompt of {len(prompt)} tokens and {max_tokens} new ones do not fit",
+                cause=f"a session holds 1 to {self.n_ctx} positions",
+                remedy="shorten the prompt, or give the recipe a larger n_ctx",
+            )
+        run = _Run(self, list(prompt), logits=logits, frame_s=frame_s)
+        try:
+            for _ in range(max_tokens):
+                yield run.next()
+        finally:
+            run.close()
+
+    def open(self, session: str, epoch: int, key: bytes) -> Epoch:
+        """Open one epoch of a session on every stage."""
+        opening = Opening(session=session, epoch=epoch, key=key, n_ctx=self.n_ctx, chain=self._chain)
+        return Epoch(self.stages, opening)
+
+    def _link(self, index: int, address: str) -> StageLink:
+        channel = self._stack.enter_context(grpc.insecure_channel(address, options=_UNBOUNDED))
+        stub = wire.pb2_grpc.ShardStub(channel)
+        try:
+            about = stub.Describe(wire.pb2.DescribeRequest(), timeout=_DESCRIBE_S)
+        except grpc.RpcError as error:
+            raise failures.route_error(failures.read(error), f"stage {index} at {address}") from error
+        return StageLink(index=index, address=address, stub=stub, about=about)
+
+    def _call(self, stage: StageLink, name: str, request: Any) -> Any:
+        try:
+            return getattr(stage.stub, name)(request, timeout=_DESCRIBE_S)
+        except grpc.RpcError as error:
+            raise failures.route_error(failures.read(error), stage.name) from error
+
+
+class _Run:
+    """A generation: what was accepted so far, and the epoch that holds it."""
+
+    def __init__(self, client: RouteClient, prompt: list[int], *, logits: bool, frame_s: float) -> None:
+        self._client = client
+        self._accepted = prompt
+        self._logits = wire.pb2.LOGITS_ALL if logits else wire.pb2.LOGITS_NONE
+        self._frame_s = frame_s
+        self._session = f"run-{secrets.token_hex(8)}"
+        self._key = secrets.token_bytes(32)
+        self._number = 0
+        self._epoch: Epoch | None = None
+        self._sent = 0  # frames of this epoch
+        self._held = 0  # positions of this epoch
+
+    def next(self) -> Step:
+        """Return the next token; prefills again where a cache was lost."""
+        for _ in range(_MAX_EPOCHS):
+            try:
+                step = self._step()
+            except Missed as miss:
+                console.warn(f"{miss}; prefilling again under epoch {self._number + 1}")
+                self.close()
+                continue
+            self._accepted.append(step.token)
+            return step
+        raise RouteError(
+            f"the caches were lost {_MAX_EPOCHS} times in a row",
+            cause="a stage is replaced or restarted again and again",
+            remedy="read the logs of the workers",
+        )
+
+    def close(self) -> None:
+        """Close the epoch, if one is open."""
+        if self._epoch is not None:
+            self._epoch.close()
+            self._epoch = None
+
+    def _step(self) -> Step:
+        if self._epoch is None:
+            self._number += 1
+            self._epoch = self._client.open(self._session, self._number, self._key)
+            self._sent = self._held = 0
+        epoch, size = self._epoch, self._client.n_ubatch
+        todo = self._accepted[self._held :]
+        frames = [todo[at : at + size] for at in range(0, len(todo), size)]
+        parts = []
+        token = None
+        for number, ids in enumerate(frames):
+            last = number == len(frames) - 1
+            epoch.send(ids, want_token=last, logits=self._logits, remaining_ms=int(self._frame_s * 1000))
+            answer = epoch.receive(self._sent, self._frame_s)
+            self._sent += 1
+            self._held += len(ids)
+            parts.append(answer.logits)
+            token = answer.token
+        if token is None:
+            raise RouteError("the tail chose no token", cause="it was asked for one", remedy="report this")
+        return Step(token=token, logits=np.concatenate(parts))

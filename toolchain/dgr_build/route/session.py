@@ -1,0 +1,263 @@
+"""One epoch of a session on a route: opened on every stage, frames to the head, results from the tail."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import numpy as np
+
+from dgr_build.route import failures, wire
+from dgr_build.route.hashing import prefix_next, prefix_start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+_CALL_S = 30.0
+_AFTER_END_S = 5.0  # the error of a frame outranks that of the results; it may come a little later
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageLink:
+    """A stage as the client knows it.
+
+    Args:
+        index: its place in the route.
+        address: host and port.
+        stub: its service.
+        about: what it says of itself.
+    """
+
+    index: int
+    address: str
+    stub: Any
+    about: Any
+
+    @property
+    def name(self) -> str:
+        """The stage for a person."""
+        layers = self.about.range
+        return f"stage {self.index} [{layers.first}, {layers.last}) at {self.address}"
+
+    @property
+    def peer(self) -> Any:
+        """The stage as its neighbours are told of it."""
+        about = self.about
+        return wire.pb2.Peer(
+            instance=about.instance,
+            range=about.range,
+            patched_tree=about.build.patched_tree,
+            artifact_digest=about.artifact.digest,
+            boundary_digest=about.boundary.digest,
+            n_ubatch=about.numerics.n_ubatch,
+            numerics_digest=about.numerics.digest,
+            lane_digest=about.build.lane_digest,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The result of one frame.
+
+    Args:
+        token: sampled for the position after the frame, None where it was not asked for.
+        logits: [rows, n_vocab], empty where they were not asked for.
+    """
+
+    token: int | None
+    logits: NDArray[np.float32]
+
+
+class Missed(Exception):  # noqa: N818 - not an error: the client prefills again
+    """A stage does not hold the cache that the frame expects."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """What one epoch of a session is opened with.
+
+    Args:
+        session: its id.
+        epoch: its generation of cache, from 1.
+        key: 32 random bytes, the same on every stage.
+        n_ctx: positions it may need.
+        chain: results come back through the stages.
+    """
+
+    session: str
+    epoch: int
+    key: bytes
+    n_ctx: int
+    chain: bool
+
+
+class Epoch:
+    """A session at one epoch, opened on all stages. Close it when done.
+
+    Raises (from every method):
+        RouteError: a stage refused or failed; the message names it.
+        Missed: a stage does not hold the cache; a new epoch and a prefill help.
+    """
+
+    def __init__(self, stages: Sequence[StageLink], opening: Opening) -> None:
+        """Open every stage from tail to head, then the results, then the stream of frames."""
+        self._stages = stages
+        self._opening = opening
+        self._named = {"session": opening.session, "epoch": opening.epoch}
+        self._hash = prefix_start(stages[0].about.artifact.digest)
+        self._sequence = self._position = 0
+        self._out: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._in: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._calls: list[Any] = []
+        try:
+            self._open()
+            if not opening.chain:
+                self._listen()
+            self._connect()
+        except BaseException:
+            self.close()
+            raise
+
+    def send(self, token_ids: Sequence[int], *, want_token: bool, logits: int, remaining_ms: int) -> None:
+        """Send the next frame: at most n_ubatch token ids at the next positions."""
+        after = prefix_next(self._hash, token_ids)
+        frame = wire.pb2.Frame(
+            sequence=self._sequence,
+            first_position=self._position,
+            token_ids=token_ids,
+            prefix_hash_before=self._hash,
+            prefix_hash_after=after,
+            want_token=want_token,
+            want_logits=logits,
+            remaining_ms=remaining_ms,
+        )
+        self._put(frame=frame)
+        self._sequence += 1
+        self._position += len(token_ids)
+        self._hash = after
+
+    def receive(self, sequence: int, timeout_s: float) -> Answer:
+        """Return the result of frame `sequence`; results of other frames and epochs are passed over."""
+        while True:
+            result = self._take(timeout_s)
+            if result.sequence == sequence:
+                logits = np.frombuffer(result.logits, dtype="<f4").reshape(
+                    result.logits_rows, result.n_vocab if result.logits_rows else 0
+                )
+                return Answer(token=result.token if result.has_token else None, logits=logits)
+
+    def close(self) -> None:
+        """End the streams and give the slots back; a stage that is gone is passed over."""
+        self._out.put(None)
+        for call in self._calls:
+            call.cancel()
+        request = wire.pb2.CloseSessionRequest(**self._named, key=self._opening.key)
+        for stage in self._stages:
+            with suppress(grpc.RpcError):
+                stage.stub.CloseSession(request, timeout=_AFTER_END_S)
+
+    def _open(self) -> None:
+        for stage in reversed(self._stages):
+            try:
+                stage.stub.OpenSession(self._open_request(stage), timeout=_CALL_S)
+            except grpc.RpcError as error:
+                raise failures.route_error(failures.read(error), stage.name) from error
+
+    def _open_request(self, stage: StageLink) -> Any:
+        about, numerics = stage.about, stage.about.numerics
+        before = self._stages[stage.index - 1].peer if stage.index else wire.pb2.Peer(client=True)
+        after = self._stages[stage.index + 1] if stage.index + 1 < len(self._stages) else None
+        return wire.pb2.OpenSessionRequest(
+            **self._named,
+            key=self._opening.key,
+            artifact_digest=about.artifact.digest,
+            range=about.range,
+            lane_digest=about.build.lane_digest,
+            numerics_digest=numerics.digest,
+            cache=wire.pb2.CacheExpectation(
+                type_k=numerics.type_k,
+                type_v=numerics.type_v,
+                n_ctx=self._opening.n_ctx,
+                n_ubatch=numerics.n_ubatch,
+                flash_attn=numerics.flash_attn,
+                state_schema_version=about.state_schema_version,
+            ),
+            predecessor=before,
+            successor=after.peer if after else None,
+            successor_address=after.address if after else "",
+            results_chain=self._opening.chain,
+        )
+
+    def _listen(self) -> None:
+        request = wire.pb2.ResultsRequest(**self._named, key=self._opening.key)
+        call = self._stages[-1].stub.Results(request)
+        self._calls.append(call)
+        self._start_reader(call, "results")
+        kind, _ = self._event(_CALL_S)
+        if kind != "ready":
+            raise failures.route_error(failures.Refusal(code="UNKNOWN", text=kind), self._stages[-1].name)
+
+    def _connect(self) -> None:
+        call = self._stages[0].stub.Execute(iter(self._out.get, None))
+        self._calls.append(call)
+        self._put(hello=wire.pb2.ExecuteHello(sender=wire.pb2.Peer(client=True), key=self._opening.key))
+        self._start_reader(call, "execute")
+
+    def _put(self, **body: Any) -> None:
+        self._out.put(wire.pb2.ExecuteRequest(**self._named, **body))
+
+    def _start_reader(self, call: Any, name: str) -> None:
+        threading.Thread(target=self._read, args=(call, name), daemon=True).start()
+
+    def _read(self, call: Iterator[Any], name: str) -> None:
+        try:
+            for message in call:
+                body = message.WhichOneof("body")
+                if message.epoch == self._opening.epoch and body in {"ready", "result"}:
+                    self._in.put((body, getattr(message, body)))
+            self._in.put((name, None))
+        except grpc.RpcError as error:
+            self._in.put((name, error))
+
+    def _take(self, timeout_s: float) -> Any:
+        kind, value = self._event(timeout_s)
+        if kind == "result":
+            return value
+        raise RuntimeError(f"unexpected {kind}")
+
+    def _event(self, timeout_s: float) -> tuple[str, Any]:
+        try:
+            kind, value = self._in.get(timeout=timeout_s)
+        except queue.Empty:
+            refusal = failures.Refusal(code="DEADLINE_EXCEEDED", text=f"no answer within {timeout_s:.1f} s")
+            raise failures.route_error(refusal, self._stages[0].name) from None
+        if kind in {"ready", "result"}:
+            return kind, value
+        if kind == "results":
+            with suppress(queue.Empty):
+                kind, value = self._after_results(value)
+        stage = self._stages[0] if kind == "execute" else self._stages[-1]
+        if value is None:
+            raise failures.route_error(failures.Refusal(code="ABORTED", text="the stream ended"), stage.name)
+        refusal = failures.read(value)
+        if refusal.is_miss:
+            raise Missed(f"{stage.name}: {refusal.text}")
+        raise failures.route_error(refusal, stage.name)
+
+    def _after_results(self, value: Any) -> tuple[str, Any]:
+        """Return the end of the frames' stream where it comes soon, else that of the results."""
+        if len(self._calls) < 2:  # noqa: PLR2004 - results and frames
+            return "results", value
+        while True:
+            try:
+                kind, later = self._in.get(timeout=_AFTER_END_S)
+            except queue.Empty:
+                return "results", value
+            if kind == "execute" and later is not None:
+                return kind, later
