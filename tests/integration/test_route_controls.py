@@ -51,7 +51,7 @@ def test_a_prompt_shifted_by_one_position_shows_everywhere(workers, on_the_wire,
 def test_a_frame_with_a_shifted_position_is_refused(workers, on_the_wire, prompt):
     with on_the_wire.Session(workers) as session:
         session.run(prompt[:64])
-        frame = session.frame(prompt[64:])
+        frame = session.frame(prompt[64:128])
         frame.first_position += 1
         refused = session.refusal(frame)
     assert refused.code is _CODE.FAILED_PRECONDITION
@@ -121,7 +121,7 @@ def test_a_frame_of_a_stale_epoch_is_refused_and_touches_nothing(workers, on_the
         with on_the_wire.Session(workers, name=old.name, key=old.key, epoch=2) as new:
             first = new.run(prompt[:64])
             old.connect()
-            refused = old.refusal(old.frame(prompt[64:]))
+            refused = old.refusal(old.frame(prompt[64:128]))
             assert refused.code in {_CODE.FAILED_PRECONDITION, _CODE.ABORTED}
             rest = new.run(prompt[64:])
     assert np.concatenate([first, rest]).tobytes() == expected.tobytes()

@@ -167,7 +167,7 @@ def test_w7_a_frame_that_does_not_follow_is_told_what_is_held(workers, on_the_wi
     with on_the_wire.Session(workers) as session:
         session.run(prompt[:64])
         held = session.hash
-        frame = session.frame(prompt[64:])
+        frame = session.frame(prompt[64:128])
         if ahead:
             frame.sequence += 1
         else:
