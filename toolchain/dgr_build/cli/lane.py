@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -104,8 +104,23 @@ def _outcome(outcome: Outcome, *, as_json: bool) -> None:
     if as_json:
         console.result_json(data)
         return
-    nested = (dict, list)
-    console.facts({key: value for key, value in data.items() if not isinstance(value, nested)})
-    for key, value in data.items():
-        if isinstance(value, nested):
-            _show(key, value, indent=0)
+    keys = ("lane", "digest", "worker", "reference")
+    lines = {key: data[key] for key in keys if key in data}
+    if "test" in data:
+        lines["C++ tests"] = f"{data['test']['passed']} passed"
+    if "smoke" in data:
+        lines |= _smoke(data["smoke"])
+    if "evidence" in data:
+        lines["evidence"] = data["evidence"]
+    console.facts(lines)
+
+
+def _smoke(smoke: dict[str, Any]) -> dict[str, object]:
+    speeds = (f"{name} {speed:.1f}" for name, speed in smoke["tokens_per_second"].items())
+    stages = " ".join(f"[{first}, {last})" for first, last in smoke["stages"])
+    return {
+        "smoke run": f"{smoke['recipe']}, layers {stages}",
+        "tokens": " ".join(str(token) for token in smoke["token_ids"]),
+        "max |d|": f"{smoke['max_abs_diff']:g} over {smoke['rows_compared']} rows of logits",
+        "tokens/s": ", ".join(speeds),
+    }
