@@ -81,11 +81,13 @@ def test_ctest_report_is_counted(ws: Workspace, monkeypatch: pytest.MonkeyPatch)
     ws.build("cpu").mkdir(parents=True)
     (ws.build("cpu") / "CTestTestfile.cmake").touch()
 
-    def fake(command: list[str], _cwd: Path) -> int:
+    def fake(command: list[str], _cwd: Path, variables: dict[str, str]) -> int:
+        assert variables == {"DGR_TINY_V4": "tiny.gguf"}
         Path(command[-1]).write_text(_CTEST_REPORT)
         return 8
 
     monkeypatch.setattr(selftest, "_through", fake)
+    monkeypatch.setattr(selftest, "ctest_variables", lambda *_: {"DGR_TINY_V4": "tiny.gguf"})
     (tally,) = run_suite(ws, ["ctest"], [])
     assert tally == Tally(part="ctest", passed=1, failed=1, skipped=1, failures=("b",))
 

@@ -174,7 +174,7 @@ def _from_plan(
         with clock.step("smoke", "smoke run: a tiny V4 over three workers beside the whole model"):
             v4 = {"deepseek4": made["deepseek4"]}
             force = request.force or request.only == "smoke"
-            checks["smoke"] = once(built, "smoke", v4, lambda: run_trial(ws, built), force=force)
+            checks["smoke"] = once(built, "smoke", v4, lambda: run_trial(ws), force=force)
     evidence = None
     if request.wants("evidence"):
         with clock.step("evidence", "evidence"):

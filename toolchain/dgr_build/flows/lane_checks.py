@@ -11,8 +11,10 @@ from dgr_build.artifacts.tiny import provide
 from dgr_build.documents.base import digest
 from dgr_build.documents.recipe import Model, TinyModel
 from dgr_build.lanes.archives import sha256_file
+from dgr_build.lanes.build import PROGRAMS
 from dgr_build.lanes.ctest import run_ctest, test_variables
 from dgr_build.lanes.jobs import cores
+from dgr_build.lanes.lane import reference_places
 from dgr_build.lanes.stamp import passed, remember
 
 if TYPE_CHECKING:
@@ -47,12 +49,11 @@ def models() -> dict[str, Artifact]:
     return {arch: provide(model) for arch, model in _TINY.items()}
 
 
-def ctest_variables(built: BuiltLane) -> dict[str, str]:
+def ctest_variables(ws: Workspace, lane: str) -> dict[str, str]:
     """Return what the C++ tests of a built lane need in their environment."""
     made = models()
-    return test_variables(
-        tiny_v4=made["deepseek4"].path, tiny_llama=made["llama"].path, reference=built.reference
-    )
+    reference = reference_places(ws, lane).build / "bin" / PROGRAMS["reference"]
+    return test_variables(tiny_v4=made["deepseek4"].path, tiny_llama=made["llama"].path, reference=reference)
 
 
 def once(
@@ -89,7 +90,7 @@ def run_tests(ws: Workspace, built: BuiltLane) -> Check:
         CheckError: a test failed or did not run; each is named.
     """
     report = ws.logs("lane") / "ctest.xml"
-    tests = run_ctest(built.build, report, ctest_variables(built), jobs=cores())
+    tests = run_ctest(built.build, report, ctest_variables(ws, built.lane), jobs=cores())
     return Check(
         result={"passed": tests.passed},
         argv=("ctest", "--test-dir", str(built.build), "--no-tests=error"),

@@ -12,10 +12,11 @@ from xml.etree import ElementTree as ET
 from dgr_build import console
 from dgr_build.errors import CheckError
 from dgr_build.flows.gates import GATES, Verdict
+from dgr_build.flows.lane_checks import ctest_variables
 from dgr_build.process import Child
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from dgr_build.workspace import Workspace
 
@@ -126,12 +127,12 @@ def _ctest(ws: Workspace, report: Path) -> Tally:
     ctest = Path(sys.executable).with_name("ctest")
     command = [str(ctest), "--test-dir", str(build), "--output-on-failure", "--no-tests=error"]
     command += ["--output-junit", str(report)]
-    return _tally_of("ctest", report, _through(command, ws.project))
+    return _tally_of("ctest", report, _through(command, ws.project, ctest_variables(ws, _LANE)))
 
 
-def _through(command: Sequence[str], cwd: Path) -> int:
+def _through(command: Sequence[str], cwd: Path, variables: Mapping[str, str] | None = None) -> int:
     """Run a program whose output goes straight to the person, as progress does; return its exit code."""
-    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(variables or {})}
     child = Child(command, cwd=cwd, env=env, stdout=_STDERR)
     try:
         return child.wait()
