@@ -55,7 +55,7 @@ def test_run_leaves_no_grandchild_in_the_background() -> None:
 def test_missing_program_is_the_hosts_lack() -> None:
     with pytest.raises(HostError) as caught:
         process.run(["no-such-program-anywhere"])
-    assert "dgr-build doctor" in caught.value.remedy
+    assert "--only doctor" in caught.value.remedy
 
 
 def test_run_lines_hands_on_each_line_as_it_appears() -> None:
