@@ -162,7 +162,8 @@ uint64_t GgufFile::array_size(const std::string & key) const {
 bool GgufFile::distinct_texts(const std::string & key) const {
     const gguf_context * context = contexts[0].get();
     const int64_t        id      = gguf_find_key(context, key.c_str());
-    if (id < 0 || gguf_get_kv_type(context, id) != GGUF_TYPE_ARRAY || gguf_get_arr_type(context, id) != GGUF_TYPE_STRING) {
+    if (id < 0 || gguf_get_kv_type(context, id) != GGUF_TYPE_ARRAY ||
+        gguf_get_arr_type(context, id) != GGUF_TYPE_STRING) {
         return false;
     }
     std::unordered_set<std::string_view> seen;
