@@ -18,6 +18,20 @@ static grpc::ServerUnaryReactor * finished(grpc::CallbackServerContext * context
     return reactor;
 }
 
+// Runs `work` on the engine thread and ends the call with its status; what it throws ends only this call.
+template <class Work>
+static void finish_on_engine_thread(const std::shared_ptr<Stage> & stage, grpc::ServerUnaryReactor * reactor, Work work) {
+    stage->post([reactor, work] {
+        grpc::Status status;
+        try {
+            status = work();
+        } catch (const std::exception & error) {
+            status = {StatusCode::INTERNAL, error.what()};
+        }
+        reactor->Finish(status);
+    });
+}
+
 grpc::ServerUnaryReactor * ShardService::Describe(Context * context, const wire::DescribeRequest *, wire::DescribeResponse * response) {
     *response = stage_->identity();
     return finished(context, grpc::Status::OK);
@@ -38,7 +52,7 @@ struct SuccessorLook {
 
 static void open_on_stage(const std::shared_ptr<Stage> & stage, const wire::OpenSessionRequest * request,
                           wire::OpenSessionResponse * response, grpc::ServerUnaryReactor * reactor) {
-    stage->post([raw = stage.get(), request, response, reactor] { reactor->Finish(raw->open(*request, *response)); });
+    finish_on_engine_thread(stage, reactor, [raw = stage.get(), request, response] { return raw->open(*request, *response); });
 }
 
 grpc::ServerUnaryReactor * ShardService::OpenSession(
@@ -75,7 +89,7 @@ grpc::ServerUnaryReactor * ShardService::OpenSession(
 grpc::ServerUnaryReactor * ShardService::CloseSession(
     Context * context, const wire::CloseSessionRequest * request, wire::CloseSessionResponse * response) {
     grpc::ServerUnaryReactor * reactor = context->DefaultReactor();
-    stage_->post([stage = stage_.get(), request, response, reactor] { reactor->Finish(stage->close(*request, *response)); });
+    finish_on_engine_thread(stage_, reactor, [stage = stage_.get(), request, response] { return stage->close(*request, *response); });
     return reactor;
 }
 
@@ -86,10 +100,10 @@ grpc::ServerUnaryReactor * ShardService::Tokenize(
             "has " + std::to_string(request->text().size()) + " bytes", "at most " + std::to_string(MAX_TEXT_BYTES)));
     }
     grpc::ServerUnaryReactor * reactor = context->DefaultReactor();
-    stage_->post([stage = stage_.get(), request, response, reactor] {
+    finish_on_engine_thread(stage_, reactor, [stage = stage_.get(), request, response] {
         const std::vector<int32_t> ids = stage->engine().tokenize(request->text(), request->add_special(), request->parse_special());
         response->mutable_token_ids()->Add(ids.begin(), ids.end());
-        reactor->Finish(grpc::Status::OK);
+        return grpc::Status::OK;
     });
     return reactor;
 }
@@ -104,10 +118,10 @@ grpc::ServerUnaryReactor * ShardService::Detokenize(
         }
     }
     grpc::ServerUnaryReactor * reactor = context->DefaultReactor();
-    stage_->post([stage = stage_.get(), request, response, reactor] {
+    finish_on_engine_thread(stage_, reactor, [stage = stage_.get(), request, response] {
         const std::vector<int32_t> ids(request->token_ids().begin(), request->token_ids().end());
         response->set_text(stage->engine().detokenize(ids, request->remove_special(), request->unparse_special()));
-        reactor->Finish(grpc::Status::OK);
+        return grpc::Status::OK;
     });
     return reactor;
 }
