@@ -19,9 +19,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
+
+# Workers are started beside live channels; gRPC's own handlers at fork abort the child before it can exec.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+import grpc
 
 from dgr_build.artifacts.tiny import provide
 from dgr_build.documents.recipe import Model, TinyModel
