@@ -136,7 +136,7 @@ def test_w2_a_bad_field_of_an_open_is_named(workers, on_the_wire, field, value):
     with pytest.raises(on_the_wire.Refused) as refused:
         on_the_wire.ask(workers[0].stub.OpenSession, request)
     assert refused.value.code in {_CODE.INVALID_ARGUMENT, _CODE.FAILED_PRECONDITION}
-    assert field in refused.value.field
+    assert refused.value.field in {field, field.removesuffix("_address")}
     assert workers[0].alive
 
 
@@ -400,8 +400,10 @@ def test_describe_states_identity_ranges_and_restrictions(workers, built_cpu_lan
         cuts = {cut.layer: cut.carries_draft_head for cut in about.legal_cuts}
         assert sorted(cuts) == list(range(1, 43))
         assert [layer for layer, carries in cuts.items() if not carries] == [41, 42]
-        own = {layer for kind in about.state for layer in kind.layers}
-        assert own == set(range(first, last))
+        own = {kind.name: set(kind.layers) for kind in about.state}
+        # upstream makes the cache of the block behind the last layer too; nothing runs it
+        assert own.pop("mtp-kv-swa", set()) == ({43} if last == 43 else set())
+        assert set.union(*own.values()) == set(range(first, last))
         assert about.mtp.present
         assert about.mtp.reserved == (last == 43)
         assert not about.mtp.executable
