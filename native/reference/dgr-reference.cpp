@@ -325,9 +325,17 @@ void log_errors(ggml_log_level level, const char * text, void * /*user_data*/) {
     }
 }
 
+// Switches of upstream's that change bits and that no numerics digest would show.
+void ignore_upstream_switches() {
+    for (const char * name : {"LLAMA_ATTN_ROT_DISABLE", "GGML_CPU_DISABLE_FUSION", "GGML_CPU_TILED_MM", "GGML_CPU_TILED_MM_FORCE"}) {
+        unsetenv(name);
+    }
+}
+
 }  // namespace
 
 int main(int argc, char ** argv) {
+    ignore_upstream_switches();
     llama_log_set(log_errors, nullptr);
     try {
         if (argc > 1 && (std::string(argv[1]) == "--help" || std::string(argv[1]) == "-h")) {

@@ -9,9 +9,10 @@
 
 #include "ggml-backend.h"
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -69,6 +70,13 @@ bool write_port(const std::string & path, int port) {
     return false;
 }
 
+// Switches of upstream's that change bits and that no numerics digest would show.
+void ignore_upstream_switches() {
+    for (const char * name : {"LLAMA_ATTN_ROT_DISABLE", "GGML_CPU_DISABLE_FUSION", "GGML_CPU_TILED_MM", "GGML_CPU_TILED_MM_FORCE"}) {
+        unsetenv(name);
+    }
+}
+
 // Blocked before any thread exists, so that every thread inherits it and only the wait below sees the signals.
 sigset_t block_stop_signals() {
     sigset_t signals;
@@ -122,6 +130,7 @@ int start_error_code(dgr::StartError::Kind kind) {
 
 int main(int argc, char ** argv) {
     const sigset_t signals = block_stop_signals();
+    ignore_upstream_switches();
     int exit_code = -1;
     dgr::Options options = dgr::parse_options(argc, argv, exit_code);
     if (exit_code >= 0) {
