@@ -114,12 +114,16 @@ def test_a_dense_model_equals_the_whole_too(cuts, route, reference, tiny, on_the
     ],
 )
 def test_the_run_command_finds_no_difference(recipe, built_cpu_lane, project_root, record_property):
-    command = [sys.executable, "-m", "dgr_build", "run", f"recipes/{recipe}.toml", "--prompt", "Once upon"]
+    command = [sys.executable, "-m", "dgr_build", "run", recipe, "--prompt", "Once upon"]
     command += ["--max-tokens", "12", "--compare", "whole", "--json"]
     done = subprocess.run(
         command, cwd=project_root, capture_output=True, check=False, env=os.environ, timeout=300
     )
     assert done.returncode == 0, done.stderr.decode()
     said = json.loads(done.stdout)
-    record_property("metric", json.dumps({"recipe": recipe, "max_abs_diff": said["max_abs_diff"]}))
+    told = ("max_abs_diff", "rows_compared", "tokens_per_second", "seconds")
+    record_property("metric", json.dumps({"recipe": recipe} | {name: said[name] for name in told}))
+    assert said["logits_equal"]
     assert said["max_abs_diff"] == 0
+    assert said["rows_compared"] > 12
+    assert said["token_ids"] == said["whole_token_ids"]

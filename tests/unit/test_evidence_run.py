@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from dgr_build.documents.evidence import Command
+from dgr_build.documents.evidence import Command, Record
+from dgr_build.errors import CheckError
 from dgr_build.evidence.dgr_051 import CRITERIA
+from dgr_build.evidence.record import read
 from dgr_build.evidence.run import (
     Case,
     Criterion,
@@ -21,6 +24,7 @@ from dgr_build.evidence.run import (
     run_plan,
 )
 from dgr_build.evidence.surroundings import environment, private_folders
+from dgr_build.flows import adapter_evidence as flows
 from dgr_build.flows.adapter_evidence import plans
 from dgr_build.flows.gates import GATES
 
@@ -33,6 +37,9 @@ _REPORT = """<?xml version="1.0"?><testsuites><testsuite>
 <testcase name="test_e" status="notrun"/>
 <testcase name="test_f" status="run"/>
 </testsuite></testsuites>"""
+
+
+_NAMES = ("equals_the_whole_bit_for_bit", "two_sessions_in_turn", "w10", "describe", "dense", "run_command")
 
 
 def _ran(*cases, code=0, key="k"):
@@ -147,3 +154,51 @@ def test_the_machine_is_described_without_its_names(ws):
     here = environment("g++ 12", "CPU").model_dump_json()
     assert here
     assert [folder for folder in private_folders(ws) if len(folder) > 1 and folder in here] == []
+
+
+@pytest.fixture
+def flow(ws, monkeypatch):
+    """The flow with nothing real behind it: outcomes of commands, and the worker before and after."""
+    said = {plan.key: (0, [_good(name) for name in _NAMES]) for plan in plans(ws)}
+    workers = ["1" * 64, "1" * 64]
+    monkeypatch.setattr(flows, "_built", lambda _: SimpleNamespace(sha256=workers.pop(0)))
+    monkeypatch.setattr(
+        flows, "run_plan", lambda _, plan: _ran(*said[plan.key][1], code=said[plan.key][0], key=plan.key)
+    )
+    monkeypatch.setattr(flows, "_record", lambda _ws, _built, ran, began: _record_of(ran, began))
+    return SimpleNamespace(ws=ws, said=said, workers=workers)
+
+
+def _record_of(ran, began):
+    data = {"subject": "DGR-051", "ran_at": began, "commands": [one.command for one in ran]}
+    data["digests"] = dict.fromkeys(("pin_commit", "pin_tree", "patched_tree"), "d" * 40) | dict.fromkeys(
+        ("series_sha256", "lane_digest", "worker_sha256"), "a" * 64
+    )
+    data["digests"] |= {"proof": "full", "lane": "cpu"}
+    data["environment"] = environment("g++ 12", "CPU")
+    return Record.model_validate(data | {"results": judge(CRITERIA, ran)})
+
+
+def test_a_flow_without_a_failure_is_published_where_it_is_asked_for(flow):
+    written = flows.prove_adapter(flow.ws, publish=True)
+    assert written.folder == flow.ws.published_evidence / "DGR-051"
+    assert sorted(file.name for file in written.folder.iterdir()) == ["README.md", "record.json"]
+    assert read(written.folder / "record.json") == written.record
+    assert written.record.sound
+    assert not written.record.passes
+
+
+def test_a_failure_is_written_down_and_not_published(flow):
+    flow.said["rules"] = (1, [_bad("w10")])
+    with pytest.raises(CheckError) as raised:
+        flows.prove_adapter(flow.ws, publish=True)
+    assert "README.md" in raised.value.remedy
+    assert not flow.ws.published_evidence.exists()
+    assert not read(flow.ws.evidence / "DGR-051" / "record.json").sound
+
+
+def test_a_worker_that_changed_meanwhile_gets_no_record(flow):
+    flow.workers[1] = "2" * 64
+    with pytest.raises(CheckError):
+        flows.prove_adapter(flow.ws, publish=True)
+    assert not flow.ws.evidence.exists()

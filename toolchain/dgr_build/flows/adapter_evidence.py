@@ -73,14 +73,17 @@ def prove_adapter(ws: Workspace, *, publish: bool = False) -> Written:
         DgrError: the lane cannot be built.
     """
     began = dt.datetime.now(dt.UTC).replace(microsecond=0)
-    console.step("building what the evidence is about")
-    built = run_lane(ws, Request(lane=_LANE, only="inspect")).built
-    if built is None:
-        raise CheckError(f"lane {_LANE} was not built", remedy=f"dgr-build lane {_LANE}")
+    built = _built(ws)
     ran = []
     for plan in plans(ws):
         console.step(f"{' '.join(plan.typed)}")
         ran.append(run_plan(ws, plan))
+    if _built(ws).sha256 != built.sha256:
+        raise CheckError(
+            "the worker changed while its evidence was gathered",
+            cause="its sources were edited in the meantime, so the results are of different workers",
+            remedy="dgr-build evidence dgr-051, and leave the sources alone until it ends",
+        )
     record = _record(ws, built, ran, began)
     page = render(record, TITLE, SUMMARY)
     records.write(ws.evidence, record, private_folders(ws))
@@ -95,6 +98,13 @@ def prove_adapter(ws: Workspace, *, publish: bool = False) -> Written:
     if publish:
         folder = _write(ws.published_evidence / SUBJECT, record, page)
     return Written(folder=folder, record=record)
+
+
+def _built(ws: Workspace) -> BuiltLane:
+    built = run_lane(ws, Request(lane=_LANE, only="inspect")).built
+    if built is None:
+        raise CheckError(f"lane {_LANE} was not built", remedy=f"dgr-build lane {_LANE}")
+    return built
 
 
 def plans(ws: Workspace) -> tuple[Plan, ...]:
