@@ -202,3 +202,12 @@ def test_a_worker_that_changed_meanwhile_gets_no_record(flow):
     with pytest.raises(CheckError):
         flows.prove_adapter(flow.ws, publish=True)
     assert not flow.ws.evidence.exists()
+
+
+@pytest.mark.parametrize(
+    ("release", "told"),
+    [("6.1.0-18-amd64", "6.1.0"), ("6.18.44-somewhere-v8", "6.18.44"), ("odd", "unknown")],
+)
+def test_of_the_kernel_only_the_version_is_told(monkeypatch, release, told):
+    monkeypatch.setattr("platform.release", lambda: release)
+    assert environment("g++ 12", "CPU").kernel == told

@@ -32,7 +32,7 @@ def environment(compiler: str, backend: str) -> Environment:
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=psutil.virtual_memory().total,
         os=_distribution(),
-        kernel=platform.release(),
+        kernel=_kernel(),
         compiler=compiler,
         backend=backend,
     )
@@ -57,6 +57,12 @@ def _cpu() -> str:
     except OSError:
         found = None
     return found[1].strip() if found else platform.machine() or "unknown"
+
+
+def _kernel() -> str:
+    """Return the kernel's version; what a builder appends to it may name a machine."""
+    version = re.match(r"[0-9.]+", platform.release())
+    return version[0].rstrip(".") if version else "unknown"
 
 
 def _distribution() -> str:
