@@ -7,10 +7,12 @@
 
 #include "dgr/shard-engine.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <thread>
 
 namespace dgr {
