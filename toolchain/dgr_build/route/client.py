@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 _DESCRIBE_S = 10.0
 _MAX_EPOCHS = 5
-_UNBOUNDED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+_GRACE_S = 1.0  # a stage that sees a frame's time run out says so itself, a little later than it happens
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.enable_http_proxy", 0),  # stages are addressed directly, whatever the environment says
+    ("grpc.use_local_subchannel_pool", 1),  # no waiting for what another route found unreachable
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +103,7 @@ class RouteClient:
             UsageError: the prompt is empty or does not fit.
             RouteError: a stage refused or failed, or lost its cache again and again.
         """
-        if not prompt or len(prompt) + max_tokens > self.n_ctx:
+        if not prompt or len(prompt) + max_tokens - 1 > self.n_ctx:  # the last token is not run
             raise UsageError(
                 f"a prompt of {len(prompt)} tokens and {max_tokens} new ones do not fit",
                 cause=f"a session holds 1 to {self.n_ctx} positions",
@@ -116,7 +122,7 @@ class RouteClient:
         return Epoch(self.stages, opening)
 
     def _link(self, index: int, address: str) -> StageLink:
-        channel = self._stack.enter_context(grpc.insecure_channel(address, options=_UNBOUNDED))
+        channel = self._stack.enter_context(grpc.insecure_channel(address, options=_OPTIONS))
         stub = wire.pb2_grpc.ShardStub(channel)
         try:
             about = stub.Describe(wire.pb2.DescribeRequest(), timeout=_DESCRIBE_S)
@@ -145,6 +151,7 @@ class _Run:
         self._epoch: Epoch | None = None
         self._sent = 0  # frames of this epoch
         self._held = 0  # positions of this epoch
+        self._given = 0  # positions whose logits were handed out, in any epoch
 
     def next(self) -> Step:
         """Return the next token; prefills again where a cache was lost."""
@@ -175,18 +182,21 @@ class _Run:
             self._epoch = self._client.open(self._session, self._number, self._key)
             self._sent = self._held = 0
         epoch, size = self._epoch, self._client.n_ubatch
+        limit_ms = max(1, int(self._frame_s * 1000))  # 0 would be no limit
+        repeated = self._given - self._held  # rows of a prefill that were handed out before
         todo = self._accepted[self._held :]
         frames = [todo[at : at + size] for at in range(0, len(todo), size)]
         parts = []
         token = None
         for number, ids in enumerate(frames):
             last = number == len(frames) - 1
-            epoch.send(ids, want_token=last, logits=self._logits, remaining_ms=int(self._frame_s * 1000))
-            answer = epoch.receive(self._sent, self._frame_s)
+            epoch.send(ids, want_token=last, logits=self._logits, remaining_ms=limit_ms)
+            answer = epoch.receive(self._sent, self._frame_s + _GRACE_S)
             self._sent += 1
             self._held += len(ids)
             parts.append(answer.logits)
             token = answer.token
         if token is None:
             raise RouteError("the tail chose no token", cause="it was asked for one", remedy="report this")
-        return Step(token=token, logits=np.concatenate(parts))
+        self._given = self._held
+        return Step(token=token, logits=np.concatenate(parts)[repeated:])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+from google.protobuf.message import DecodeError
 
 from dgr_build.errors import RouteError
 from dgr_build.route import wire
@@ -35,8 +38,9 @@ def read(error: Any) -> Refusal:
     refusal = Refusal(code=error.code().name, text=error.details() or "")
     for key, value in error.trailing_metadata() or ():
         if key == _TRAILER:
-            for detail in wire.pb2.RpcStatus.FromString(value).details:
-                refusal = _with_detail(refusal, detail)
+            with suppress(DecodeError):  # not ours: code and text still say what there is to say
+                for detail in wire.pb2.RpcStatus.FromString(value).details:
+                    refusal = _with_detail(refusal, detail)
     return refusal
 
 

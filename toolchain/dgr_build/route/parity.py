@@ -21,7 +21,7 @@ class Parity:
         first_row: the first row that differs, None when none does.
         rows: how many rows were compared.
         finite: all values of both are finite.
-        varied: rows differ from each other; constant logits prove nothing.
+        varied: rows differ from each other, or the values of a single row; constant logits prove nothing.
     """
 
     equal: bool
@@ -40,7 +40,7 @@ class Parity:
 def compare(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> Parity:
     """Compare two arrays of logits, [rows, n_vocab] each."""
     finite = bool(np.isfinite(ours).all() and np.isfinite(theirs).all())
-    varied = len(ours) > 1 and len({row.tobytes() for row in ours}) > 1
+    varied = len({row.tobytes() for row in ours}) > 1 if len(ours) > 1 else np.unique(ours).size > 1
     if ours.shape != theirs.shape:
         return Parity(
             equal=False, max_abs_diff=np.inf, first_row=0, rows=len(ours), finite=finite, varied=varied
@@ -49,7 +49,7 @@ def compare(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> Parity:
     largest = float(np.abs(ours.astype("f8") - theirs.astype("f8")).max()) if finite and ours.size else np.inf
     return Parity(
         equal=not differing,
-        max_abs_diff=0.0 if not differing else largest,
+        max_abs_diff=largest,
         first_row=differing[0] if differing else None,
         rows=len(ours),
         finite=finite,

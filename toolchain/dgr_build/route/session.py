@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import numpy as np
 
+from dgr_build.errors import RouteError
 from dgr_build.route import failures, wire
 from dgr_build.route.hashing import prefix_next, prefix_start
 
@@ -115,6 +117,7 @@ class Epoch:
         self._out: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._in: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._calls: list[Any] = []
+        self._readers: list[threading.Thread] = []
         try:
             self._open()
             if not opening.chain:
@@ -144,13 +147,11 @@ class Epoch:
 
     def receive(self, sequence: int, timeout_s: float) -> Answer:
         """Return the result of frame `sequence`; results of other frames and epochs are passed over."""
+        deadline = time.monotonic() + timeout_s
         while True:
-            result = self._take(timeout_s)
-            if result.sequence == sequence:
-                logits = np.frombuffer(result.logits, dtype="<f4").reshape(
-                    result.logits_rows, result.n_vocab if result.logits_rows else 0
-                )
-                return Answer(token=result.token if result.has_token else None, logits=logits)
+            kind, value = self._event(deadline, f"frame {sequence} is not answered within {timeout_s:.1f} s")
+            if kind == "result" and value.sequence == sequence:
+                return Answer(token=value.token if value.has_token else None, logits=self._logits(value))
 
     def close(self) -> None:
         """End the streams and give the slots back; a stage that is gone is passed over."""
@@ -161,13 +162,15 @@ class Epoch:
         for stage in self._stages:
             with suppress(grpc.RpcError):
                 stage.stub.CloseSession(request, timeout=_AFTER_END_S)
+        for reader in self._readers:
+            reader.join(_AFTER_END_S)
 
     def _open(self) -> None:
         for stage in reversed(self._stages):
             try:
                 stage.stub.OpenSession(self._open_request(stage), timeout=_CALL_S)
             except grpc.RpcError as error:
-                raise failures.route_error(failures.read(error), stage.name) from error
+                raise self._ended(stage, error) from error
 
     def _open_request(self, stage: StageLink) -> Any:
         about, numerics = stage.about, stage.about.numerics
@@ -199,9 +202,9 @@ class Epoch:
         call = self._stages[-1].stub.Results(request)
         self._calls.append(call)
         self._start_reader(call, "results")
-        kind, _ = self._event(_CALL_S)
-        if kind != "ready":
-            raise failures.route_error(failures.Refusal(code="UNKNOWN", text=kind), self._stages[-1].name)
+        deadline = time.monotonic() + _CALL_S
+        while self._event(deadline, f"the results are not ready within {_CALL_S:.1f} s")[0] != "ready":
+            pass
 
     def _connect(self) -> None:
         call = self._stages[0].stub.Execute(iter(self._out.get, None))
@@ -213,7 +216,9 @@ class Epoch:
         self._out.put(wire.pb2.ExecuteRequest(**self._named, **body))
 
     def _start_reader(self, call: Any, name: str) -> None:
-        threading.Thread(target=self._read, args=(call, name), daemon=True).start()
+        reader = threading.Thread(target=self._read, args=(call, name), daemon=True)
+        self._readers.append(reader)
+        reader.start()
 
     def _read(self, call: Iterator[Any], name: str) -> None:
         try:
@@ -225,39 +230,57 @@ class Epoch:
         except grpc.RpcError as error:
             self._in.put((name, error))
 
-    def _take(self, timeout_s: float) -> Any:
-        kind, value = self._event(timeout_s)
-        if kind == "result":
-            return value
-        raise RuntimeError(f"unexpected {kind}")
-
-    def _event(self, timeout_s: float) -> tuple[str, Any]:
+    def _event(self, deadline: float, late: str) -> tuple[str, Any]:
+        """Return the next message; the end of a stream is raised as what it means."""
         try:
-            kind, value = self._in.get(timeout=timeout_s)
+            kind, value = self._next(deadline)
         except queue.Empty:
-            refusal = failures.Refusal(code="DEADLINE_EXCEEDED", text=f"no answer within {timeout_s:.1f} s")
-            raise failures.route_error(refusal, self._stages[0].name) from None
+            raise RouteError(
+                f"no answer from the route of {len(self._stages)} stages, from {self._stages[0].name} on",
+                cause=late,
+                remedy="look for a worker that hangs in the logs of the workers",
+            ) from None
+        if kind == "results":
+            kind, value = self._after_results(value)
         if kind in {"ready", "result"}:
             return kind, value
-        if kind == "results":
-            with suppress(queue.Empty):
-                kind, value = self._after_results(value)
-        stage = self._stages[0] if kind == "execute" else self._stages[-1]
-        if value is None:
-            raise failures.route_error(failures.Refusal(code="ABORTED", text="the stream ended"), stage.name)
-        refusal = failures.read(value)
-        if refusal.is_miss:
-            raise Missed(f"{stage.name}: {refusal.text}")
-        raise failures.route_error(refusal, stage.name)
+        raise self._ended(self._stages[0] if kind == "execute" else self._stages[-1], value)
+
+    def _next(self, deadline: float) -> tuple[str, Any]:
+        kind, value = self._in.get(timeout=max(0.0, deadline - time.monotonic()))
+        return kind, value
 
     def _after_results(self, value: Any) -> tuple[str, Any]:
         """Return the end of the frames' stream where it comes soon, else that of the results."""
         if len(self._calls) < 2:  # noqa: PLR2004 - results and frames
             return "results", value
+        deadline = time.monotonic() + _AFTER_END_S
         while True:
             try:
-                kind, later = self._in.get(timeout=_AFTER_END_S)
+                kind, later = self._next(deadline)
             except queue.Empty:
                 return "results", value
             if kind == "execute" and later is not None:
                 return kind, later
+
+    @staticmethod
+    def _ended(stage: StageLink, error: Any) -> Exception:
+        """Return what the end of a call means: `error` is a gRPC error, or None for an end in order."""
+        if error is None:
+            refusal = failures.Refusal(code="ABORTED", text="it ended the stream though more was to come")
+        else:
+            refusal = failures.read(error)
+        if refusal.is_miss:
+            return Missed(f"{stage.name}: {refusal.text}")
+        return failures.route_error(refusal, stage.name)
+
+    def _logits(self, result: Any) -> NDArray[np.float32]:
+        width = result.n_vocab if result.logits_rows else 0
+        if len(result.logits) != 4 * result.logits_rows * width:  # f32
+            refusal = failures.Refusal(
+                code="DATA_LOSS",
+                text=f"{len(result.logits)} bytes of logits for {result.logits_rows} rows of {width}",
+                field="result.logits",
+            )
+            raise failures.route_error(refusal, self._stages[-1].name)
+        return np.frombuffer(result.logits, dtype="<f4").reshape(result.logits_rows, width)
