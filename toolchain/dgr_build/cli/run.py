@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated
 
@@ -11,6 +12,9 @@ from dgr_build import console
 from dgr_build.errors import UsageError
 from dgr_build.flows.run import DEFAULT_PROMPT, RunOutcome, RunRequest, run_recipe
 from dgr_build.workspace import Workspace
+
+_ID = re.compile(r"[0-9]{1,10}")
+_ID_END = 2**31  # ids are int32 on the wire
 
 
 class Against(StrEnum):
@@ -73,9 +77,10 @@ def run(
 
 def show(outcome: RunOutcome) -> None:
     """Print an outcome for a person; the text itself was streamed before."""
+    console.stream("\n")
     speeds = {name: f"{speed:.1f} tokens/s" for name, speed in outcome.tokens_per_second.items()}
     pairs: dict[str, object] = {
-        "\nstages": " ".join(f"[{first}, {last})" for first, last in outcome.stages),
+        "stages": " ".join(f"[{first}, {last})" for first, last in outcome.stages),
         "tokens": " ".join(str(token) for token in outcome.token_ids),
         "artifact": outcome.digests["artifact"],
         "lane digest": outcome.digests["lane"],
@@ -89,9 +94,12 @@ def show(outcome: RunOutcome) -> None:
 
 
 def _ids(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(word) for word in text.replace(",", " ").split())
-    except ValueError as error:
+    words = text.replace(",", " ").split()
+    wrong = [word for word in words if not (_ID.fullmatch(word) and int(word) < _ID_END)]
+    if wrong or (text and not words):
         raise UsageError(
-            f"--tokens {text!r} is not a list of ids", cause=str(error), remedy="give ids as 5,6,7"
-        ) from error
+            f"--tokens {text!r} is not a list of ids",
+            cause=f"{wrong[0]!r} is no id" if wrong else "there is no id in it",
+            remedy="give ids as --tokens 5,6,7",
+        )
+    return tuple(int(word) for word in words)

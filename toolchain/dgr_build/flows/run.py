@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -126,12 +127,11 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
         CheckError: the whole model gives other logits or tokens.
     """
     recipe = find_recipe(ws, request.recipe)
+    lanes = dict.fromkeys(stage.lane for stage in recipe.stages)
+    programs = {lane: _worker(ws, lane) for lane in lanes}
+    reference = _reference(ws, recipe.stages[0].lane) if request.compare else None
     artifact = _artifact(recipe)
     check_placement(recipe, artifact.manifest)
-    programs = {
-        stage.lane: _program(ws.build(stage.lane), "dgr-shard-worker", stage.lane) for stage in recipe.stages
-    }
-    lane = recipe.stages[0].lane
     seconds: dict[str, float] = {}
     with ExitStack() as stack:
         started = stack.enter_context(workers(ws, recipe, programs, artifact))
@@ -152,8 +152,7 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
         text = pieces.end()
         about = client.stages[0].about
     parity, whole_ids = None, []
-    if request.compare:
-        reference = _program(ws.build(f"{lane}-reference"), "dgr-reference", lane)
+    if reference is not None:
         console.say("running the whole model on the unmodified library")
         whole = run_whole(
             ws,
@@ -218,13 +217,23 @@ def _artifact(recipe: Recipe) -> Artifact:
     return artifact
 
 
-def _program(build: Path, name: str, lane: str) -> Path:
-    program = build / "bin" / name
+def _worker(ws: Workspace, lane: str) -> Path:
+    program = _built(ws.build(lane) / "bin" / "dgr-shard-worker", lane)
+    ask_version(program)  # one that cannot start here says why now
+    return program
+
+
+def _reference(ws: Workspace, lane: str) -> Path:
+    return _built(ws.build(f"{lane}-reference") / "bin" / "dgr-reference", lane)
+
+
+def _built(program: Path, lane: str) -> Path:
     if not program.is_file():
         raise HostError(
-            f"lane {lane} has no {name} yet", cause=f"{program} is missing", remedy=f"dgr-build lane {lane}"
+            f"lane {lane} has no {program.name} yet",
+            cause=f"{program} is missing",
+            remedy=f"dgr-build lane {lane}",
         )
-    ask_version(program) if name == "dgr-shard-worker" else None
     return program
 
 
@@ -247,25 +256,17 @@ class _Text:
     def __init__(self, client: RouteClient, on_text: Callable[[str], None]) -> None:
         self._client = client
         self._on_text = on_text
-        self._pending = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._parts: list[str] = []
 
     def add(self, token: int) -> None:
-        self._pending += self._client.detokenize([token])
-        try:
-            text = self._pending.decode()
-        except UnicodeDecodeError as error:
-            if error.reason == "unexpected end of data":
-                return
-            text = self._pending.decode(errors="replace")
-        self._hand_on(text)
+        self._hand_on(self._decoder.decode(self._client.detokenize([token])))
 
     def end(self) -> str:
-        self._hand_on(self._pending.decode(errors="replace"))
+        self._hand_on(self._decoder.decode(b"", final=True))
         return "".join(self._parts)
 
     def _hand_on(self, text: str) -> None:
-        self._pending = b""
         if text:
             self._parts.append(text)
             self._on_text(text)

@@ -64,7 +64,7 @@ def run_whole(ws: Workspace, job: WholeJob) -> WholeRun:
     """Run a prompt and greedy steps on the unsplit model.
 
     Raises:
-        RouteError: the program fails; its words are in the cause.
+        RouteError: the program fails, its words are in the cause; or its result cannot be read.
     """
     numerics = job.recipe.numerics
     with staging(ws.root / "run", "reference") as folder:
@@ -92,12 +92,19 @@ def run_whole(ws: Workspace, job: WholeJob) -> WholeRun:
                 cause=done.stderr.strip() or f"exit code {done.returncode}",
                 remedy=f"run it by hand: {done.command}",
             )
-        said = json.loads(done.stdout)
-        rows = np.fromfile(logits, dtype="<f4").reshape(-1, said["n_vocab"])
-    return WholeRun(
-        tokens=list(said["tokens"]),
-        logits=rows,
-        prompt_us=int(said["prompt_us"]),
-        decode_us=int(said["decode_us"]),
-        command=done.command,
-    )
+        try:
+            said = json.loads(done.stdout)
+            return WholeRun(
+                tokens=list(said["tokens"]),
+                logits=np.fromfile(logits, dtype="<f4").reshape(-1, said["n_vocab"]),
+                prompt_us=int(said["prompt_us"]),
+                decode_us=int(said["decode_us"]),
+                command=done.command,
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RouteError(
+                "the reference program gave no result that can be read",
+                cause=f"{type(error).__name__}: {error}",
+                remedy=f"build it anew with dgr-build lane {job.recipe.stages[0].lane}, "
+                f"or run it by hand: {done.command}",
+            ) from error

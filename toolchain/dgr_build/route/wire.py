@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import sys
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ def generated(ws: Workspace) -> Path:
         BuildError: the contract is not valid.
     """
     source = ws.native / "proto"
-    digest = hashlib.sha256((source / _PROTO).read_bytes()).hexdigest()
+    made_by = f"grpcio-tools {version('grpcio-tools')}\n".encode()  # code of another version may not load
+    digest = hashlib.sha256(made_by + (source / _PROTO).read_bytes()).hexdigest()
     final = ws.root / "proto" / digest
     if final.is_dir():
         return final

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.02
 _LOG_LINES = 12
+_DEATH_S = 0.5  # a process ends a little after its connections
+_DIRECT = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +81,8 @@ def workers(
         start_s: how long loading may take.
 
     Raises:
-        RouteError: a worker ends or does not serve in time; the end of its log is in the cause.
+        RouteError: a worker ends or does not serve in time; the end of its log is in the cause. One that the
+            block raises is completed by the workers that have ended.
     """
     logs = ws.logs("route") / recipe.name
     logs.mkdir(parents=True, exist_ok=True)
@@ -91,6 +95,7 @@ def workers(
             with log.open("wb") as out:
                 child = Child([*argv, "--port-file", port], stdout=out, stderr=out)
             stack.callback(child.stop)
+            stack.callback(child.signal, signal.SIGTERM)  # first all are asked, then each is waited for
             started.append((stage, child, log, port))
         deadline = time.monotonic() + start_s
         serving = []
@@ -100,7 +105,22 @@ def workers(
                 _wait_for_health(stage, child, log, address, deadline)
                 serving.append(WorkerProcess(stage=stage, address=address, child=child, log=log))
                 task.advance(1)
-        yield serving
+        try:
+            yield serving
+        except RouteError as error:
+            error.cause = "\n".join([error.cause, *_ended(serving)])
+            raise
+
+
+def _ended(serving: list[WorkerProcess]) -> list[str]:
+    deadline = time.monotonic() + _DEATH_S
+    while time.monotonic() < deadline and all(worker.child.poll() is None for worker in serving):
+        time.sleep(_POLL_S)
+    return [
+        f"the worker of {_name(worker.stage)} ended with {worker.child.poll()}: {_last_words(worker.log)}"
+        for worker in serving
+        if worker.child.poll() is not None
+    ]
 
 
 def _wait_for_port(stage: Stage, child: Child, log: Path, port: Path, deadline: float) -> str:
@@ -111,7 +131,7 @@ def _wait_for_port(stage: Stage, child: Child, log: Path, port: Path, deadline: 
 
 
 def _wait_for_health(stage: Stage, child: Child, log: Path, address: str, deadline: float) -> None:
-    with grpc.insecure_channel(address) as channel:
+    with grpc.insecure_channel(address, options=_DIRECT) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         while True:
             _require_alive(stage, child, log, deadline)
@@ -129,10 +149,15 @@ def _require_alive(stage: Stage, child: Child, log: Path, deadline: float) -> No
     code = child.poll()
     if code is None and time.monotonic() < deadline:
         return
-    said = "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
     how = f"ended with {code}" if code is not None else "does not serve in time"
     raise RouteError(
-        f"the worker of stage {stage.name} [{stage.first}, {stage.last}) {how}",
-        cause=said or "it said nothing",
-        remedy=f"its whole log is {log}",
+        f"the worker of {_name(stage)} {how}", cause=_last_words(log), remedy=f"its whole log is {log}"
     )
+
+
+def _name(stage: Stage) -> str:
+    return f"stage {stage.name} [{stage.first}, {stage.last})"
+
+
+def _last_words(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:]) or "it said nothing"
