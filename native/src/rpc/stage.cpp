@@ -201,12 +201,12 @@ void Stage::hello(const std::shared_ptr<ExecuteStream> & stream, const wire::Exe
     Streams & streams = streams_[request.session()];
     if (streams.upstream) {
         streams.upstream->gate.end({StatusCode::ABORTED, "displaced by a newer stream of this session"});
+        if (streams.upstream->half_closed && streams.next) {
+            streams.next->cancel();  // it takes no more frames
+            streams.next.reset();
+        }
     }
-    if (streams.next) {
-        streams.next->cancel();
-        streams.next.reset();
-    }
-    streams.upstream = stream;
+    streams.upstream = stream;  // the stream to the next stage goes on
 }
 
 void Stage::reads_done(const std::shared_ptr<ExecuteStream> & stream) {
