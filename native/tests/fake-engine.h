@@ -78,11 +78,12 @@ public:
         rows_.assign(static_cast<size_t>(frame.n_rows) * width, 0.0f);
         for (uint32_t row = 0; row < frame.n_rows; ++row) {
             ids.push_back(frame.token_ids[row]);
+            const uint32_t history = fold(ids);
             for (uint32_t i = 0; i < width; ++i) {
                 float & value = rows_[row * width + i];
                 value = frame.boundary ? frame.boundary[row * width + i] : static_cast<float>(frame.token_ids[row]);
                 for (uint32_t layer = settings_.range.first; layer < settings_.range.last; ++layer) {
-                    value += static_cast<float>(mix(ids, layer, i));
+                    value += static_cast<float>((history + layer * 31 + i * 7) % 101);
                 }
             }
         }
@@ -100,12 +101,13 @@ public:
     std::string detokenize(const std::vector<int32_t> & ids, bool, bool) const override { return {ids.begin(), ids.end()}; }
 
 private:
-    static int mix(const std::vector<int32_t> & ids, uint32_t layer, uint32_t i) {
-        uint32_t value = layer * 31 + i * 7 + static_cast<uint32_t>(ids.size());
+    // Differs with every id before and with their order and number.
+    static uint32_t fold(const std::vector<int32_t> & ids) {
+        auto value = static_cast<uint32_t>(ids.size());
         for (int32_t id : ids) {
             value = value * 33 + static_cast<uint32_t>(id);
         }
-        return static_cast<int>(value % 101);
+        return value;
     }
 
     void read_out(const EngineFrame & frame, EngineOutput & output) const {
