@@ -1,16 +1,20 @@
-"""Fixtures of the source tests: a made upstream, its pin, archives, and loopback servers."""
+"""Fixtures: a made upstream, its pin, archives, loopback servers, and the fake stages of a route."""
 
 from __future__ import annotations
 
 import datetime as dt
+import importlib.util
 import io
 import os
 import re
 import subprocess
+import sys
 import tarfile
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +24,6 @@ from dgr_build.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 UPSTREAM = {
     "README.md": b"made upstream\n",
@@ -207,3 +210,24 @@ def git_server():
             http.server_close()
 
     return serve
+
+
+@pytest.fixture
+def fake():
+    """The module of the stages of plain arithmetic; it can play a stage anywhere."""
+    spec = importlib.util.spec_from_file_location("route_fake", Path(__file__).with_name("route_fake.py"))
+    if spec.name not in sys.modules:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[spec.name]
+
+
+@pytest.fixture
+def route_fake(isolated: Path):
+    """The module of fake stages, beside this file; its wire code is made in a workspace of the test."""
+    spec = spec_from_file_location("route_fake", Path(__file__).with_name("route_fake.py"))
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module

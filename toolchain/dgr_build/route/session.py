@@ -216,7 +216,7 @@ class Epoch:
         self._out.put(wire.pb2.ExecuteRequest(**self._named, **body))
 
     def _start_reader(self, call: Any, name: str) -> None:
-        reader = threading.Thread(target=self._read, args=(call, name), daemon=True)
+        reader = threading.Thread(target=self._read, args=(call, name), name=f"route-{name}", daemon=True)
         self._readers.append(reader)
         reader.start()
 
