@@ -1,0 +1,206 @@
+"""The story of `dgr-build run` over fake stages, and its command line."""
+
+import json
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dgr_build.cli.main import run as cli
+from dgr_build.documents.recipe import Recipe
+from dgr_build.errors import CheckError, HostError, UsageError
+from dgr_build.flows import run as flow
+from dgr_build.route.reference import WholeRun
+
+_TEXT = "aä€😀\n".encode()
+
+
+@pytest.fixture
+def recipe():
+    stages = [{"name": "head", "first": 0, "last": 4}, {"name": "tail", "first": 4, "last": 9}]
+    return Recipe.model_validate(
+        {"name": "made", "purpose": "p", "model": {"tiny": {"arch": "llama"}}, "stages": stages}
+    )
+
+
+@pytest.fixture
+def faked(route_fake, recipe, monkeypatch, tmp_path):
+    """`run_recipe` over fake stages; `asked` keeps jobs of the whole model, `wrong` bends its answer."""
+    state = SimpleNamespace(asked=[], wrong=lambda whole: whole)
+
+    @contextmanager
+    def started(ws, recipe, programs, artifact):
+        assert programs == {"cpu": tmp_path / "dgr-shard-worker"}
+        with route_fake.stages(4) as route:
+            state.route = route
+            yield [SimpleNamespace(address=stage.address) for stage in route]
+
+    def whole(_ws, job):
+        state.asked.append(job)
+        tokens, logits = route_fake.whole(list(job.prompt), job.steps + 1)
+        answer = WholeRun(tokens=tokens, logits=logits, prompt_us=5, decode_us=7, command="c")
+        return state.wrong(answer)
+
+    monkeypatch.setattr(flow, "find_recipe", lambda *_: recipe)
+    monkeypatch.setattr(
+        flow, "_artifact", lambda _: SimpleNamespace(digest="ab" * 32, manifest=None, path=None)
+    )
+    monkeypatch.setattr(flow, "check_placement", lambda *_: None)
+    monkeypatch.setattr(flow, "_worker", lambda *_: tmp_path / "dgr-shard-worker")
+    monkeypatch.setattr(flow, "_reference", lambda *_: tmp_path / "dgr-reference")
+    monkeypatch.setattr(flow, "workers", started)
+    monkeypatch.setattr(flow, "run_whole", whole)
+    return state
+
+
+def request(**fields):
+    return flow.RunRequest(recipe="made", **fields)
+
+
+def test_a_run_gives_the_whole_models_tokens_and_says_so(faked, route_fake, ws):
+    outcome = flow.run_recipe(ws, request(tokens=(5, 6, 7), max_tokens=4, compare=True))
+    assert list(outcome.token_ids) == route_fake.whole([5, 6, 7], 4)[0]
+    assert outcome.parity.sound
+    assert outcome.parity.rows == 6
+    assert (faked.asked[0].prompt, faked.asked[0].steps) == ([5, 6, 7], 3)
+    assert set(outcome.seconds) == {"route_prefill", "route_decode", "whole_prefill", "whole_decode"}
+    assert not any(stage.sessions for stage in faked.route)
+
+
+def test_a_cache_that_is_lost_on_the_way_does_not_disturb_the_comparison(faked, ws):
+    lost = []
+
+    def lose():
+        def hook(frame):
+            if frame.sequence == 3 and not lost:
+                lost.append(frame)
+                faked.route[1].forget()
+
+        faked.route[1].on_frame = hook
+
+    outcome = flow.run_recipe(
+        ws, request(tokens=(5, 6, 7, 8, 9), max_tokens=4, compare=True, on_text=lambda _: lost or lose())
+    )
+    assert lost
+    assert outcome.parity.sound
+
+
+def test_the_prompt_becomes_ids_at_the_head(faked, ws):
+    assert flow.run_recipe(ws, request(prompt="ab", max_tokens=1)).prompt_ids == (97 % 37, 98 % 37)
+    assert faked.asked == []
+
+
+def flip_a_bit(whole):
+    whole.logits.view("<u4")[-1, 3] ^= 1
+    return whole
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        flip_a_bit,
+        lambda whole: replace(whole, logits=whole.logits[:-1]),
+        lambda whole: replace(whole, tokens=[*whole.tokens[:-1], 0]),
+    ],
+    ids=["bit", "row", "token"],
+)
+def test_a_difference_from_the_whole_model_fails_the_check(faked, ws, wrong):
+    faked.wrong = wrong
+    with pytest.raises(CheckError):
+        flow.run_recipe(ws, request(tokens=(5, 6, 7), max_tokens=4, compare=True))
+
+
+def test_text_comes_in_whole_characters_whatever_the_tokens_cut(faked, ws, route_fake, monkeypatch):
+    bytes_left = iter(_TEXT)
+    monkeypatch.setattr(flow.RouteClient, "detokenize", lambda *_: bytes([next(bytes_left)]))
+    pieces = []
+    outcome = flow.run_recipe(ws, request(tokens=(5,), max_tokens=len(_TEXT), on_text=pieces.append))
+    assert pieces == ["a", "ä", "€", "😀", "\n"]
+    assert outcome.text == _TEXT.decode()
+
+
+@pytest.mark.parametrize(
+    ("data", "text"), [(b"a\xe2\x82", "a\ufffd"), (b"\xffb", "\ufffdb"), (b"\xc3(\xc3\xa4", "\ufffd(ä")]
+)
+def test_bytes_that_are_no_text_are_marked_and_nothing_is_lost(faked, ws, monkeypatch, data, text):
+    left = iter(data)
+    monkeypatch.setattr(flow.RouteClient, "detokenize", lambda *_: bytes([next(left)]))
+    pieces = []
+    outcome = flow.run_recipe(ws, request(tokens=(5,), max_tokens=len(data), on_text=pieces.append))
+    assert outcome.text == "".join(pieces) == text
+
+
+def test_an_unknown_recipe_names_those_there_are(ws):
+    ws.recipes.mkdir(parents=True)
+    (ws.recipes / "one.toml").touch()
+    (ws.recipes / "two.toml").touch()
+    for name in ("three", "three.toml"):
+        with pytest.raises(UsageError) as caught:
+            flow.find_recipe(ws, name)
+        assert "one, two" in caught.value.cause
+
+
+@pytest.mark.parametrize("name", ["llama-tiny-2stage", "recipes/llama-tiny-2stage.toml"])
+def test_a_recipe_is_found_by_name_and_by_file(project_root, ws, name, monkeypatch):
+    monkeypatch.chdir(project_root)
+    assert flow.find_recipe(replace(ws, project=project_root), name).name == "llama-tiny-2stage"
+
+
+@pytest.mark.parametrize(("built", "missing"), [(False, "dgr-shard-worker"), (True, "dgr-reference")])
+def test_a_lane_that_was_not_built_is_told_before_a_model_is_made(ws, recipe, monkeypatch, built, missing):
+    monkeypatch.setattr(flow, "find_recipe", lambda *_: recipe)
+    monkeypatch.setattr(flow, "_artifact", lambda _: pytest.fail("a model was made"))
+    if built:
+        worker = ws.build("cpu") / "bin" / "dgr-shard-worker"
+        worker.parent.mkdir(parents=True)
+        worker.write_text("#!/bin/sh\necho '{}'\n")
+        worker.chmod(0o755)
+    with pytest.raises(HostError) as caught:
+        flow.run_recipe(ws, request(compare=True))
+    assert missing in caught.value.message
+    assert caught.value.remedy == "dgr-build lane cpu"
+
+
+@pytest.mark.parametrize("tokens", ["5,x", "-1", "1.5", "2147483648", "9" * 5000, ",", " ", "0x5"])
+def test_tokens_that_are_no_ids_are_a_mistake_in_typing(tokens, isolated, capsys):
+    assert cli(["run", "llama-tiny-2stage", f"--tokens={tokens}", "--json"]) == 2
+    assert "--tokens 5,6,7" in json.loads(capsys.readouterr().out)["remedy"]
+
+
+def test_the_command_prints_the_outcome_as_data_alone(faked, route_fake, capsys):
+    assert (
+        cli(["run", "made", "--tokens", "5, 6 7", "--max-tokens", "3", "--compare", "whole", "--json"]) == 0
+    )
+    data = json.loads(capsys.readouterr().out)
+    tokens = route_fake.whole([5, 6, 7], 3)[0]
+    assert (data["prompt_ids"], data["token_ids"], data["whole_token_ids"]) == ([5, 6, 7], tokens, tokens)
+    assert (data["max_abs_diff"], data["logits_equal"], data["rows_compared"]) == (0.0, True, 5)
+    assert data["stages"] == [[0, 4], [4, 9]]
+    assert set(data["digests"]) == {"artifact", "recipe", "lane", "patched_tree", "numerics"}
+    assert {"recipe", "text", "seconds", "tokens_per_second", "logs"} <= set(data)
+
+
+def test_the_command_streams_the_text_and_then_tells_what_ran(faked, route_fake, capsys):
+    assert cli(["run", "made", "--tokens", "5", "--max-tokens", "2"]) == 0
+    tokens = route_fake.whole([5], 2)[0]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "".join(f"<{token}>" for token in tokens)
+    assert any(line.split() == ["stages", "[0,", "4)", "[4,", "9)"] for line in lines)
+
+
+@pytest.mark.parametrize("results", ["direct", "chain"])
+def test_the_way_of_results_can_be_chosen(faked, results, monkeypatch):
+    ways = []
+    client = flow.RouteClient
+    monkeypatch.setattr(
+        flow, "RouteClient", lambda *a, results: ways.append(results) or client(*a, results=results)
+    )
+    assert cli(["run", "made", "--tokens", "5", "--max-tokens", "2", "--results", results]) == 0
+    assert ways == [results]
+
+
+def test_a_difference_ends_the_command_with_its_own_code(faked, capsys):
+    faked.wrong = lambda whole: replace(whole, logits=np.nextafter(whole.logits, np.float32(9)))
+    assert cli(["run", "made", "--tokens", "5,6", "--compare", "whole"]) == CheckError.exit_code == 8
