@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import importlib.util
 import io
 import os
 import re
@@ -210,17 +209,6 @@ def git_server():
             http.server_close()
 
     return serve
-
-
-@pytest.fixture
-def fake():
-    """The module of the stages of plain arithmetic; it can play a stage anywhere."""
-    spec = importlib.util.spec_from_file_location("route_fake", Path(__file__).with_name("route_fake.py"))
-    if spec.name not in sys.modules:
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[spec.name]
 
 
 @pytest.fixture

@@ -13,12 +13,15 @@ import numpy as np
 from dgr_build import console
 from dgr_build.errors import RouteError, UsageError
 from dgr_build.route import failures, wire
+from dgr_build.route.agreement import require_route
 from dgr_build.route.session import Epoch, Missed, Opening, StageLink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
+
+    from dgr_build.route.agreement import Expected
 
 _DESCRIBE_S = 10.0
 _MAX_EPOCHS = 5
@@ -28,6 +31,9 @@ _OPTIONS = [
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),  # stages are addressed directly, whatever the environment says
     ("grpc.use_local_subchannel_pool", 1),  # no waiting for what another route found unreachable
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),  # a stream may wait long for its next frame
 ]
 
 
@@ -45,22 +51,36 @@ class Step:
     logits: NDArray[np.float32]
 
 
+class Unreachable(RouteError):  # noqa: N818 - says what is the matter
+    """A stage does not say what it is."""
+
+    def __init__(self, message: str, cause: str) -> None:
+        super().__init__(message, cause=cause, remedy="read the log of its worker; is it running?")
+
+
 class RouteClient:
     """A client of running stages, given by their addresses from head to tail. A context manager."""
 
-    def __init__(self, addresses: Sequence[str], *, results: Literal["direct", "chain"] = "direct") -> None:
-        """Connect and ask every stage what it is.
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        results: Literal["direct", "chain"] = "direct",
+        expected: Expected | None = None,
+    ) -> None:
+        """Connect, ask every stage what it is, and check that together they are the route that is meant.
+
+        Args:
+            addresses: host and port of every stage.
+            results: how results come back.
+            expected: what the stages have to be, where that is known beforehand.
 
         Raises:
-            RouteError: a stage does not answer.
+            RouteError: a stage does not answer, is not what is expected, or the ranges do not join.
         """
-        self._stack = ExitStack()
         self._chain = results == "chain"
-        try:
-            self.stages = tuple(self._link(index, address) for index, address in enumerate(addresses))
-        except BaseException:
-            self._stack.close()
-            raise
+        self._expected = expected
+        self._stack, self.stages = self._connect(addresses)
 
     def __enter__(self) -> Self:
         return self
@@ -77,6 +97,11 @@ class RouteClient:
     def n_ctx(self) -> int:
         """Positions of the largest session that every stage can hold."""
         return min(max(int(slots.n_ctx) for slots in stage.about.slot_classes) for stage in self.stages)
+
+    @property
+    def max_inflight(self) -> int:
+        """Frames of a session that may be on their way at a time."""
+        return min(max(1, int(stage.about.limits.max_inflight_frames)) for stage in self.stages)
 
     def tokenize(self, text: str) -> list[int]:
         """Return the token ids of a text, by the head's tokenizer."""
@@ -121,13 +146,44 @@ class RouteClient:
         opening = Opening(session=session, epoch=epoch, key=key, n_ctx=self.n_ctx, chain=self._chain)
         return Epoch(self.stages, opening)
 
-    def _link(self, index: int, address: str) -> StageLink:
-        channel = self._stack.enter_context(grpc.insecure_channel(address, options=_OPTIONS))
+    def relink(self) -> bool:
+        """Connect and ask anew; return whether a stage is another process than before.
+
+        Where none is, or one does not answer, everything stays as it was.
+
+        Raises:
+            RouteError: a stage was replaced by one that does not belong in its place.
+        """
+        try:
+            stack, stages = self._connect([stage.address for stage in self.stages])
+        except Unreachable:
+            return False
+        if all(
+            new.about.instance == old.about.instance for new, old in zip(stages, self.stages, strict=True)
+        ):
+            stack.close()
+            return False
+        self._stack.close()
+        self._stack, self.stages = stack, stages
+        return True
+
+    def _connect(self, addresses: Sequence[str]) -> tuple[ExitStack, tuple[StageLink, ...]]:
+        with ExitStack() as stack:
+            stages = tuple(self._link(stack, *place) for place in enumerate(addresses))
+            require_route(stages, self._expected)
+            return stack.pop_all(), stages
+
+    @staticmethod
+    def _link(stack: ExitStack, index: int, address: str) -> StageLink:
+        channel = stack.enter_context(grpc.insecure_channel(address, options=_OPTIONS))
         stub = wire.pb2_grpc.ShardStub(channel)
         try:
             about = stub.Describe(wire.pb2.DescribeRequest(), timeout=_DESCRIBE_S)
         except grpc.RpcError as error:
-            raise failures.route_error(failures.read(error), f"stage {index} at {address}") from error
+            refusal = failures.read(error)
+            raise Unreachable(
+                f"stage {index} at {address} does not answer: {refusal.code}", refusal.text
+            ) from error
         return StageLink(index=index, address=address, stub=stub, about=about)
 
     def _call(self, stage: StageLink, name: str, request: Any) -> Any:
@@ -149,18 +205,21 @@ class _Run:
         self._key = secrets.token_bytes(32)
         self._number = 0
         self._epoch: Epoch | None = None
-        self._sent = 0  # frames of this epoch
+        self._answered = 0  # frames of this epoch
         self._held = 0  # positions of this epoch
         self._given = 0  # positions whose logits were handed out, in any epoch
 
     def next(self) -> Step:
-        """Return the next token; prefills again where a cache was lost."""
+        """Return the next token; prefills again where a cache was lost or a stage replaced."""
         for _ in range(_MAX_EPOCHS):
             try:
                 step = self._step()
-            except Missed as miss:
-                console.warn(f"{miss}; prefilling again under epoch {self._number + 1}")
+            except (Missed, RouteError) as loss:
                 self.close()
+                replaced = self._client.relink()
+                if not (replaced or isinstance(loss, Missed)):
+                    raise
+                console.warn(f"{loss}; prefilling again under epoch {self._number + 1}")
                 continue
             self._accepted.append(step.token)
             return step
@@ -180,7 +239,7 @@ class _Run:
         if self._epoch is None:
             self._number += 1
             self._epoch = self._client.open(self._session, self._number, self._key)
-            self._sent = self._held = 0
+            self._answered = self._held = 0
         epoch, size = self._epoch, self._client.n_ubatch
         limit_ms = max(1, int(self._frame_s * 1000))  # 0 would be no limit
         repeated = self._given - self._held  # rows of a prefill that were handed out before
@@ -188,11 +247,14 @@ class _Run:
         frames = [todo[at : at + size] for at in range(0, len(todo), size)]
         parts = []
         token = None
+        ahead = 0
         for number, ids in enumerate(frames):
-            last = number == len(frames) - 1
-            epoch.send(ids, want_token=last, logits=self._logits, remaining_ms=limit_ms)
-            answer = epoch.receive(self._sent, self._frame_s + _GRACE_S)
-            self._sent += 1
+            while ahead < min(len(frames), number + self._client.max_inflight):  # all stages have work
+                last = ahead == len(frames) - 1
+                epoch.send(frames[ahead], want_token=last, logits=self._logits, remaining_ms=limit_ms)
+                ahead += 1
+            answer = epoch.receive(self._answered, self._frame_s + _GRACE_S)
+            self._answered += 1
             self._held += len(ids)
             parts.append(answer.logits)
             token = answer.token

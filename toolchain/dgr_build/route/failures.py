@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
 from dgr_build.errors import RouteError
 from dgr_build.route import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _TRAILER = "grpc-status-details-bin"
 
@@ -56,16 +60,20 @@ def _with_detail(refusal: Refusal, detail: Any) -> Refusal:
     return Refusal(code=refusal.code, text=refusal.text, field=field, is_miss=is_miss, layers=layers)
 
 
-def route_error(refusal: Refusal, where: str) -> RouteError:
+def route_error(
+    refusal: Refusal, where: str, names: Mapping[tuple[int, int], str] = MappingProxyType({})
+) -> RouteError:
     """Return the error that a person reads.
 
     Args:
         refusal: what the worker said.
         where: the stage that was spoken to, such as "stage 0 [0, 15) at 127.0.0.1:7001".
+        names: the stages by their layers, to name the one that failed further down.
     """
     failed = where
     if refusal.layers is not None:
-        failed = f"the stage of layers [{refusal.layers[0]}, {refusal.layers[1]})"
+        first, last = refusal.layers
+        failed = names.get(refusal.layers, f"the stage of layers [{first}, {last})")
     field = f" ({refusal.field})" if refusal.field else ""
     return RouteError(
         f"{failed} failed: {refusal.code}{field}",

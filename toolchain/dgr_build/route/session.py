@@ -42,10 +42,15 @@ class StageLink:
     about: Any
 
     @property
+    def layers(self) -> tuple[int, int]:
+        """The first layer it owns, and one past the last."""
+        return self.about.range.first, self.about.range.last
+
+    @property
     def name(self) -> str:
         """The stage for a person."""
-        layers = self.about.range
-        return f"stage {self.index} [{layers.first}, {layers.last}) at {self.address}"
+        first, last = self.layers
+        return f"stage {self.index} [{first}, {last}) at {self.address}"
 
     @property
     def peer(self) -> Any:
@@ -159,9 +164,10 @@ class Epoch:
         for call in self._calls:
             call.cancel()
         request = wire.pb2.CloseSessionRequest(**self._named, key=self._opening.key)
-        for stage in self._stages:
+        closings = [stage.stub.CloseSession.future(request, timeout=_AFTER_END_S) for stage in self._stages]
+        for closing in closings:  # asked all at once: several that hang are waited for once
             with suppress(grpc.RpcError):
-                stage.stub.CloseSession(request, timeout=_AFTER_END_S)
+                closing.result()
         for reader in self._readers:
             reader.join(_AFTER_END_S)
 
@@ -263,8 +269,7 @@ class Epoch:
             if kind == "execute" and later is not None:
                 return kind, later
 
-    @staticmethod
-    def _ended(stage: StageLink, error: Any) -> Exception:
+    def _ended(self, stage: StageLink, error: Any) -> Exception:
         """Return what the end of a call means: `error` is a gRPC error, or None for an end in order."""
         if error is None:
             refusal = failures.Refusal(code="ABORTED", text="it ended the stream though more was to come")
@@ -272,7 +277,7 @@ class Epoch:
             refusal = failures.read(error)
         if refusal.is_miss:
             return Missed(f"{stage.name}: {refusal.text}")
-        return failures.route_error(refusal, stage.name)
+        return failures.route_error(refusal, stage.name, {link.layers: link.name for link in self._stages})
 
     def _logits(self, result: Any) -> NDArray[np.float32]:
         width = result.n_vocab if result.logits_rows else 0
