@@ -30,6 +30,7 @@ from dgr_build.flows.gates import GATES
 
 _REPORT = """<?xml version="1.0"?><testsuites><testsuite>
 <testcase name="test_a[1]"><properties><property name="rows" value="7"/><property name="rows" value="8"/>
+<property name="cmake_labels" value="x"/>
 </properties></testcase>
 <testcase name="test_b"><failure message="no"/></testcase>
 <testcase name="test_c"><error message="no"/></testcase>
@@ -40,6 +41,7 @@ _REPORT = """<?xml version="1.0"?><testsuites><testsuite>
 
 
 _NAMES = ("equals_the_whole_bit_for_bit", "two_sessions_in_turn", "w10", "describe", "dense", "run_command")
+_NAMES += ("ParityV4.EveryCutFrom1To42",)
 
 
 def _ran(*cases, code=0, key="k"):

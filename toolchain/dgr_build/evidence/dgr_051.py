@@ -31,6 +31,7 @@ CRITERIA = (
     Criterion(
         text="Every cut 1 to 42, those inside the hash-routed layers too, in process",
         command="ctest",
+        cases=r"^ParityV4\.EveryCut",
         needs=_REAL,
     ),
     Criterion(

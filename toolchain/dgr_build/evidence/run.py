@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from dgr_build.workspace import Workspace
 
+_CTEST_LABELS = "cmake_labels"  # how CTest sorts its tests: no measurement
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -151,6 +153,8 @@ def measured(ran: Sequence[Ran]) -> dict[str, list[str]]:
     for one in ran:
         for case in one.cases:
             for name, value in case.properties:
+                if name == _CTEST_LABELS:
+                    continue
                 found.setdefault(f"{case.name}: {name}", []).append(value)
     return found
 
