@@ -1,9 +1,12 @@
 """Whether stages are the route that is meant, judged before a session is opened."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from dgr_build.documents.recipe import Numerics
+from dgr_build.documents.recipe import Numerics, Recipe
 from dgr_build.errors import RouteError
+from dgr_build.flows.run import _expected
 from dgr_build.route.agreement import Expected
 from dgr_build.route.client import RouteClient
 
@@ -77,3 +80,18 @@ def test_stages_that_do_not_join_are_refused(route_fake, route, order, stage):
     with pytest.raises(RouteError) as caught:
         RouteClient([addresses[index] for index in order])
     assert f"stage {stage} " in caught.value.message
+
+
+def test_a_run_expects_what_recipe_model_and_programs_say(tmp_path):
+    worker = tmp_path / "worker"
+    worker.write_text(f'#!/bin/sh\necho \'{{"lane_digest": "{_LANE}"}}\'\n')
+    worker.chmod(0o755)
+    stages = [{"name": "head", "first": 0, "last": 4}, {"name": "tail", "first": 4, "last": 9}]
+    recipe = Recipe.model_validate(
+        {"name": "made", "purpose": "p", "model": {"tiny": {"arch": "llama"}}, "stages": stages}
+    )
+    expected = _expected(recipe, SimpleNamespace(digest="ab" * 32), {"cpu": worker})
+    assert expected.ranges == ((0, 4), (4, 9))
+    assert expected.lane_digests == (_LANE, _LANE)
+    assert expected.artifact_digest == "ab" * 32
+    assert expected.numerics == recipe.numerics

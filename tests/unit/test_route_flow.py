@@ -50,6 +50,7 @@ def faked(route_fake, recipe, monkeypatch, tmp_path):
     monkeypatch.setattr(flow, "check_placement", lambda *_: None)
     monkeypatch.setattr(flow, "_worker", lambda *_: tmp_path / "dgr-shard-worker")
     monkeypatch.setattr(flow, "_reference", lambda *_: tmp_path / "dgr-reference")
+    monkeypatch.setattr(flow, "_expected", lambda *_: None)
     monkeypatch.setattr(flow, "workers", started)
     monkeypatch.setattr(flow, "run_whole", whole)
     return state
@@ -195,7 +196,9 @@ def test_the_way_of_results_can_be_chosen(faked, results, monkeypatch):
     ways = []
     client = flow.RouteClient
     monkeypatch.setattr(
-        flow, "RouteClient", lambda *a, results: ways.append(results) or client(*a, results=results)
+        flow,
+        "RouteClient",
+        lambda *a, results, **rest: ways.append(results) or client(*a, results=results, **rest),
     )
     assert cli(["run", "made", "--tokens", "5", "--max-tokens", "2", "--results", results]) == 0
     assert ways == [results]

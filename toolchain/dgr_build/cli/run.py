@@ -67,6 +67,7 @@ def run(
         compare=compare is not None,
         results=results.value if results else None,
         on_text=(lambda _: None) if as_json else console.stream,
+        on_end=(lambda: None) if as_json else (lambda: console.stream("\n")),
     )
     outcome = run_recipe(Workspace.open(), request)
     if as_json:
@@ -77,7 +78,6 @@ def run(
 
 def show(outcome: RunOutcome) -> None:
     """Print an outcome for a person; the text itself was streamed before."""
-    console.stream("\n")
     speeds = {name: f"{speed:.1f} tokens/s" for name, speed in outcome.tokens_per_second.items()}
     pairs: dict[str, object] = {
         "stages": " ".join(f"[{first}, {last})" for first, last in outcome.stages),

@@ -18,13 +18,14 @@ from dgr_build.documents.recipe import Recipe, load_recipe
 from dgr_build.errors import ArtifactError, CheckError, HostError, UsageError
 from dgr_build.lanes.inspect import ask_version
 from dgr_build.recipes.placement import check_placement
+from dgr_build.route.agreement import Expected
 from dgr_build.route.client import RouteClient
 from dgr_build.route.parity import Parity, compare
 from dgr_build.route.reference import WholeJob, run_whole
 from dgr_build.route.workers import workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from dgr_build.artifacts.manifest import Artifact
     from dgr_build.workspace import Workspace
@@ -44,6 +45,7 @@ class RunRequest:
         compare: also run the whole model on the base library and compare all logits.
         results: overrides how results come back.
         on_text: called with each piece of text as it comes.
+        on_end: called after the last piece.
     """
 
     recipe: str
@@ -53,6 +55,7 @@ class RunRequest:
     compare: bool = False
     results: Literal["direct", "chain"] | None = None
     on_text: Callable[[str], None] = field(default=lambda _: None)
+    on_end: Callable[[], None] = field(default=lambda: None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +139,11 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
     with ExitStack() as stack:
         started = stack.enter_context(workers(ws, recipe, programs, artifact))
         client = stack.enter_context(
-            RouteClient([worker.address for worker in started], results=request.results or recipe.results)
+            RouteClient(
+                [worker.address for worker in started],
+                results=request.results or recipe.results,
+                expected=_expected(recipe, artifact, programs),
+            )
         )
         prompt = list(request.tokens) or client.tokenize(request.prompt)
         begin = time.monotonic()
@@ -150,6 +157,7 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
             pieces.add(step.token)
         seconds["route_decode"] = time.monotonic() - begin - seconds["route_prefill"]
         text = pieces.end()
+        request.on_end()
         about = client.stages[0].about
     parity, whole_ids = None, []
     if reference is not None:
@@ -221,6 +229,17 @@ def _worker(ws: Workspace, lane: str) -> Path:
     program = _built(ws.build(lane) / "bin" / "dgr-shard-worker", lane)
     ask_version(program)  # one that cannot start here says why now
     return program
+
+
+def _expected(recipe: Recipe, artifact: Artifact, programs: Mapping[str, Path]) -> Expected:
+    """Return what the stages have to say of themselves; one that reads a setting otherwise is found out."""
+    digests = {lane: str(ask_version(program).get("lane_digest")) for lane, program in programs.items()}
+    return Expected(
+        artifact_digest=artifact.digest,
+        ranges=tuple((stage.first, stage.last) for stage in recipe.stages),
+        lane_digests=tuple(digests[stage.lane] for stage in recipe.stages),
+        numerics=recipe.numerics,
+    )
 
 
 def _reference(ws: Workspace, lane: str) -> Path:
