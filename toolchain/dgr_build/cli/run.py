@@ -54,11 +54,12 @@ def run(
     Tokens are chosen greedily and shown as they come. With --compare whole, a difference of a single bit in
     any logit ends with exit code 8.
 
+    \b
     Examples:
       dgr-build run deepseek4-tiny-3stage
       dgr-build run deepseek4-tiny-12stage --prompt "Hello" --max-tokens 32 --compare whole
       dgr-build run llama-tiny-2stage --tokens 5,6,7 --json
-    """
+    """  # noqa: D301 - the escape keeps the lines of the examples apart
     request = RunRequest(
         recipe=recipe,
         prompt=prompt,
