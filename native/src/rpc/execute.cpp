@@ -7,6 +7,10 @@
 
 namespace dgr {
 
+// A cancelled stream looks like a half-closed one until OnCancel comes a moment later. Taken for half-closed, its
+// end would reach the tail as an orderly one.
+static constexpr auto CANCEL_PATIENCE = std::chrono::milliseconds(50);
+
 void ExecuteStream::dealt_with() {
     if (in_flight.fetch_sub(1) == MAX_INFLIGHT_FRAMES) {
         gate.read();
@@ -25,13 +29,18 @@ void ExecuteReactor::gate_read() {
 
 void ExecuteReactor::OnReadDone(bool ok) {
     if (!ok) {
-        stage_->post([stage = stage_.get(), stream = stream_] { stage->reads_done(stream); });
+        half_close_.Set(std::chrono::system_clock::now() + CANCEL_PATIENCE,
+            [weak = std::weak_ptr<Stage>(stage_), stream = stream_](bool elapsed) {
+                const auto stage = elapsed ? weak.lock() : nullptr;
+                if (stage) {
+                    stage->post([raw = stage.get(), stream] { raw->reads_done(stream); });
+                }
+            });
         return;
     }
     const auto arrived = std::chrono::steady_clock::now();
     stage_->post([stage = stage_.get(), stream = stream_, request = std::move(request_), arrived] {
-        stage->take(stream, *request, arrived);
-        stream->dealt_with();
+        stage->take(stream, {request, arrived});
     });
     // The last message that fits is read; the next only when one was dealt with.
     if (stream_->in_flight.fetch_add(1) + 1 < MAX_INFLIGHT_FRAMES) {

@@ -5,7 +5,11 @@
 #include "dgr/shard/v1/shard.grpc.pb.h"
 #include "rpc/stream-gate.h"
 
+#include <grpcpp/alarm.h>
+
 #include <atomic>
+#include <chrono>
+#include <deque>
 #include <memory>
 #include <string>
 
@@ -15,6 +19,12 @@ namespace wire = ::dgr::shard::v1;
 
 class Stage;
 class ExecuteReactor;
+
+// A message with the moment it came in.
+struct Arrival {
+    std::shared_ptr<const wire::ExecuteRequest> request;
+    std::chrono::steady_clock::time_point       at;
+};
 
 struct ExecuteStream {
     explicit ExecuteStream(ExecuteReactor * reactor) : gate(reactor) {}
@@ -27,6 +37,7 @@ struct ExecuteStream {
     std::string session;  // empty until a hello was accepted
     uint64_t    epoch       = 0;
     bool        half_closed = false;
+    std::deque<Arrival> waiting;  // until the next stage gives credit
 
     // One message was dealt with; reads on where reading had stopped for it.
     void dealt_with();
@@ -49,6 +60,7 @@ private:
     std::shared_ptr<Stage>         stage_;
     std::shared_ptr<ExecuteStream> stream_;
     std::shared_ptr<wire::ExecuteRequest> request_;
+    grpc::Alarm                    half_close_;
 };
 
 }  // namespace dgr

@@ -18,6 +18,7 @@ struct ResultsStream {
     explicit ResultsStream(ResultsReactor * reactor) : gate(reactor) {}
 
     StreamGate<ResultsReactor, wire::ResultsResponse> gate;
+    uint64_t from_sequence = 0;  // results before it are not wanted
 };
 
 class ResultsReactor final : public grpc::ServerWriteReactor<wire::ResultsResponse> {

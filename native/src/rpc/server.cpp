@@ -28,7 +28,7 @@ ShardServer::ShardServer(std::unique_ptr<ShardEngine> engine, ServerOptions opti
       service_(std::make_unique<ShardService>(stage_)) {}
 
 ShardServer::~ShardServer() {
-    drain(std::chrono::milliseconds(0));
+    drain(std::chrono::seconds(1));
 }
 
 void ShardServer::start() {
@@ -65,9 +65,12 @@ void ShardServer::drain(std::chrono::milliseconds bound) {
     stage_->refuse_new_work();
     auto idle = std::make_shared<std::promise<void>>();
     std::future<void> reached = idle->get_future();
-    stage_->post([idle] { idle->set_value(); });  // after what runs and what is queued
+    stage_->post([stage = stage_.get(), idle] {  // after what runs and what is queued
+        stage->end_all();
+        idle->set_value();
+    });
     reached.wait_until(deadline);
-    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Shutdown(deadline);
     server_->Wait();
     stage_->stop();
     server_.reset();

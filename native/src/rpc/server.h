@@ -38,7 +38,7 @@ public:
 
     int port() const { return port_; }
 
-    // Refuses new work, lets the running frame finish for at most `bound`, and ends every stream.
+    // Refuses new work, lets the running frame finish for at most `bound`, and ends every session and stream.
     void drain(std::chrono::milliseconds bound);
 
 private:

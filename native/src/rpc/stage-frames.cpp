@@ -56,6 +56,10 @@ void Stage::frame(const std::shared_ptr<ExecuteStream> & stream, const wire::Exe
             stream->gate.end(miss(session, outcome.reason));
             break;
         case FrameVerdict::released:
+            if (!rules_.is_tail && !rules_.is_head) {
+                executed(*stream, session->next_sequence - 1);  // the next stage has it; the predecessor had not heard
+                break;
+            }
             stream->gate.end({StatusCode::OUT_OF_RANGE, outcome.reason});
             break;
         case FrameVerdict::conflict:
@@ -179,26 +183,35 @@ void Stage::answer(const KeptAnswer & kept, const Passage & passage) {
     } else {
         forward(kept, passage);
     }
+    executed(*upstream, kept.sequence);
+}
+
+void Stage::executed(ExecuteStream & stream, uint64_t sequence) {
     wire::ExecuteResponse response;
-    response.set_session(session.id);
-    response.set_epoch(session.epoch);
-    response.mutable_executed()->set_sequence(kept.sequence);
-    upstream->gate.send(std::move(response));
+    response.set_session(stream.session);
+    response.set_epoch(stream.epoch);
+    response.mutable_executed()->set_sequence(sequence);
+    stream.gate.send(std::move(response));
 }
 
 void Stage::forward(const KeptAnswer & kept, const Passage & passage) {
-    Session & session = passage.session;
-    Streams & streams = streams_[session.id];
-    ensure_next(session, streams);
+    uint32_t remaining_ms = 0;
+    if (passage.frame.remaining_ms() != 0) {
+        const uint64_t spent = us_between(passage.arrived, steady_clock::now()) / 1000;
+        remaining_ms = spent < passage.frame.remaining_ms() ? static_cast<uint32_t>(passage.frame.remaining_ms() - spent) : 1;
+    }
+    if (!ensure_next(passage.session, remaining_ms)) {
+        send_kept(kept, passage.session, remaining_ms);
+    }
+}
+
+void Stage::send_kept(const KeptAnswer & kept, const Session & session, uint32_t remaining_ms) {
     wire::ExecuteRequest request;
     request.set_session(session.id);
     request.set_epoch(session.epoch);
     *request.mutable_frame() = *kept.forward;
-    if (passage.frame.remaining_ms() != 0) {
-        const uint64_t spent = us_between(passage.arrived, steady_clock::now()) / 1000;
-        request.mutable_frame()->set_remaining_ms(static_cast<uint32_t>(passage.frame.remaining_ms() - spent));
-    }
-    streams.next->send(std::move(request));
+    request.mutable_frame()->set_remaining_ms(remaining_ms);
+    streams_[session.id].next->send(std::move(request));
 }
 
 void Stage::deliver(const std::shared_ptr<const wire::Result> & result, Session & session) {
@@ -211,7 +224,7 @@ void Stage::deliver(const std::shared_ptr<const wire::Result> & result, Session 
         if (streams.upstream) {
             streams.upstream->gate.send(std::move(response));
         }
-    } else if (streams.results) {
+    } else if (streams.results && result->sequence() >= streams.results->from_sequence) {
         wire::ResultsResponse response;
         response.set_session(session.id);
         response.set_epoch(session.epoch);
@@ -220,9 +233,11 @@ void Stage::deliver(const std::shared_ptr<const wire::Result> & result, Session 
     }
 }
 
-void Stage::ensure_next(Session & session, Streams & streams) {
+// True when it made the stream to the next stage; all that is kept was then sent on it.
+bool Stage::ensure_next(Session & session, uint32_t remaining_ms) {
+    Streams & streams = streams_[session.id];
     if (streams.next) {
-        return;
+        return false;
     }
     wire::ExecuteRequest request;
     request.set_session(session.id);
@@ -247,13 +262,10 @@ void Stage::ensure_next(Session & session, Streams & streams) {
             });
         }
     };
-    events.closed = [weak, mine, id = session.id, epoch = session.epoch](const grpc::Status & status) {
-        const auto stage = weak.lock();
-        const auto self  = mine->lock();
-        if (stage && self) {
-            stage->post([raw = stage.get(), self, id, epoch, status] {
-                const auto found = raw->streams_.find(id);
-                if (found != raw->streams_.end() && found->second.next == self) {
+    events.closed = [weak, current, id = session.id, epoch = session.epoch](const grpc::Status & status) {
+        if (const auto stage = weak.lock()) {
+            stage->post([raw = stage.get(), current, id, epoch, status] {
+                if (current(*raw)) {
                     raw->next_closed(id, epoch, status);
                 }
             });
@@ -261,6 +273,10 @@ void Stage::ensure_next(Session & session, Streams & streams) {
     };
     streams.next = NextStage::start(connect(session.successor_address, message_limit_), std::move(request), std::move(events));
     *mine = streams.next;
+    for (const KeptAnswer & kept : session.kept) {
+        send_kept(kept, session, remaining_ms);
+    }
+    return true;
 }
 
 void Stage::next_response(const std::string & id, uint64_t epoch, const wire::ExecuteResponse & response) {
@@ -270,6 +286,7 @@ void Stage::next_response(const std::string & id, uint64_t epoch, const wire::Ex
     }
     if (response.has_executed()) {
         session->release(response.executed().sequence());
+        resume(id);
     } else if (response.has_result()) {
         deliver(std::make_shared<wire::Result>(response.result()), *session);
     }

@@ -128,6 +128,7 @@ void Stage::drop(std::string id, const grpc::Status & status) {
     }
     engine_->close(session->slot);
     table_.erase(id);
+    count_free();  // before anyone hears of it
     const auto node = streams_.extract(id);
     if (!node.empty()) {
         const Streams & streams = node.mapped();
@@ -141,7 +142,13 @@ void Stage::drop(std::string id, const grpc::Status & status) {
             streams.results->gate.end({StatusCode::ABORTED, status.error_message(), status.error_details()});
         }
     }
-    count_free();
+}
+
+void Stage::end_all() {
+    while (!table_.all().empty()) {
+        const Session & session = table_.all().begin()->second;
+        drop(session.id, failure(session, identity_.range(), StatusCode::UNAVAILABLE, "draining"));
+    }
 }
 
 grpc::Status Stage::failure(const Session & session, const wire::LayerRange & range, StatusCode code, const std::string & cause) const {
@@ -165,17 +172,47 @@ grpc::Status Stage::miss(const Session * session, const std::string & reason) co
     return with_detail(StatusCode::FAILED_PRECONDITION, "cache miss: " + reason, detail);
 }
 
-void Stage::take(const std::shared_ptr<ExecuteStream> & stream, const wire::ExecuteRequest & request, Instant arrived) {
+void Stage::take(const std::shared_ptr<ExecuteStream> & stream, const Arrival & arrival) {
     if (stream->cancelled || stream->gate.ended()) {
         return;
     }
+    if (must_wait(*stream)) {
+        stream->waiting.push_back(arrival);
+        return;
+    }
+    const wire::ExecuteRequest & request = *arrival.request;
     if (request.has_hello() && stream->session.empty()) {
         hello(stream, request);
     } else if (request.has_frame() && !stream->session.empty()) {
-        frame(stream, request, arrived);
+        frame(stream, request, arrival.at);
     } else {
         ++rejected_frames_;
         stream->gate.end(rejected(StatusCode::INVALID_ARGUMENT, "body", "out of order", "one hello, then frames"));
+    }
+    stream->dealt_with();
+}
+
+// The next stage has not yet executed as many frames as may be on their way to it.
+bool Stage::must_wait(const ExecuteStream & stream) {
+    const Session * session = rules_.is_tail || stream.session.empty() ? nullptr : table_.find(stream.session);
+    return session != nullptr && session->epoch == stream.epoch
+        && (!stream.waiting.empty() || session->kept.size() >= MAX_INFLIGHT_FRAMES);
+}
+
+// Takes what waited, as far as credit goes.
+void Stage::resume(const std::string & id) {
+    const auto found = streams_.find(id);
+    const std::shared_ptr<ExecuteStream> stream = found == streams_.end() ? nullptr : found->second.upstream;
+    if (stream == nullptr) {
+        return;
+    }
+    std::deque<Arrival> waiting = std::move(stream->waiting);
+    stream->waiting.clear();
+    for (const Arrival & arrival : waiting) {
+        take(stream, arrival);
+    }
+    if (stream->half_closed && stream->waiting.empty()) {
+        half_close(stream);
     }
 }
 
@@ -207,6 +244,9 @@ void Stage::hello(const std::shared_ptr<ExecuteStream> & stream, const wire::Exe
         }
     }
     streams.upstream = stream;  // the stream to the next stage goes on
+    if (!rules_.is_tail && !session->kept.empty()) {
+        ensure_next(*session, 0);  // what may not have arrived goes again
+    }
 }
 
 void Stage::reads_done(const std::shared_ptr<ExecuteStream> & stream) {
@@ -214,10 +254,20 @@ void Stage::reads_done(const std::shared_ptr<ExecuteStream> & stream) {
         return;
     }
     stream->half_closed = true;
+    if (stream->waiting.empty()) {
+        half_close(stream);
+    }
+}
+
+void Stage::half_close(const std::shared_ptr<ExecuteStream> & stream) {
     const auto found = streams_.find(stream->session);
     if (found != streams_.end() && found->second.upstream == stream && found->second.next) {
         found->second.next->finish_writes();  // its end is ours
         return;
+    }
+    if (found != streams_.end() && found->second.upstream == stream && found->second.results) {
+        found->second.results->gate.end(grpc::Status::OK);  // nothing more will come of these frames
+        found->second.results.reset();
     }
     stream->gate.end(grpc::Status::OK);
 }
@@ -265,6 +315,7 @@ void Stage::attach_results(const std::shared_ptr<ResultsStream> & stream, const 
     if (streams.results) {
         streams.results->gate.end({StatusCode::ABORTED, "displaced by a newer Results of this session"});
     }
+    stream->from_sequence = request.from_sequence();
     streams.results = stream;
     wire::ResultsResponse ready;
     ready.set_session(session->id);
@@ -272,9 +323,7 @@ void Stage::attach_results(const std::shared_ptr<ResultsStream> & stream, const 
     ready.mutable_ready();
     stream->gate.send(std::move(ready));
     for (const KeptAnswer & answer : session->kept) {
-        if (answer.sequence >= request.from_sequence()) {
-            deliver(answer.result, *session);
-        }
+        deliver(answer.result, *session);
     }
 }
 

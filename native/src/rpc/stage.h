@@ -38,11 +38,12 @@ public:
     ShardEngine & engine() { return *engine_; }
     grpc::Status open(const wire::OpenSessionRequest & request, wire::OpenSessionResponse & response);
     grpc::Status close(const wire::CloseSessionRequest & request, wire::CloseSessionResponse & response);
-    void take(const std::shared_ptr<ExecuteStream> & stream, const wire::ExecuteRequest & request, Instant arrived);
+    void take(const std::shared_ptr<ExecuteStream> & stream, const Arrival & arrival);
     void reads_done(const std::shared_ptr<ExecuteStream> & stream);
     void stream_gone(const std::shared_ptr<ExecuteStream> & stream);
     void attach_results(const std::shared_ptr<ResultsStream> & stream, const wire::ResultsRequest & request);
     void results_gone(const std::shared_ptr<ResultsStream> & stream);
+    void end_all();  // ends every session; its streams learn that this worker is draining
 
 private:
     // Where a session's messages come from and go to.
@@ -61,12 +62,17 @@ private:
 
     void hello(const std::shared_ptr<ExecuteStream> & stream, const wire::ExecuteRequest & request);
     void frame(const std::shared_ptr<ExecuteStream> & stream, const wire::ExecuteRequest & request, Instant arrived);
+    bool must_wait(const ExecuteStream & stream);
+    void resume(const std::string & id);
+    void half_close(const std::shared_ptr<ExecuteStream> & stream);
+    void executed(ExecuteStream & stream, uint64_t sequence);
     void run(const Passage & passage);
     void advance(const Passage & passage, const EngineOutput & output, uint64_t compute_us);
     void answer(const KeptAnswer & kept, const Passage & passage);
     void forward(const KeptAnswer & kept, const Passage & passage);
     void deliver(const std::shared_ptr<const wire::Result> & result, Session & session);
-    void ensure_next(Session & session, Streams & streams);
+    void send_kept(const KeptAnswer & kept, const Session & session, uint32_t remaining_ms);
+    bool ensure_next(Session & session, uint32_t remaining_ms);
     void next_response(const std::string & id, uint64_t epoch, const wire::ExecuteResponse & response);
     void next_closed(const std::string & id, uint64_t epoch, const grpc::Status & status);
 

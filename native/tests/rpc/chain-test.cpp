@@ -76,10 +76,13 @@ TEST(Chain, AHalfClosedStreamEndsOkOnEveryStage) {
     }
     EXPECT_TRUE(execute.end().ok());
 
+    EXPECT_TRUE(results.end().ok());
+
     ExecuteCall again(conversation);  // the session is still there
     again.send(conversation.next({3}));
     EXPECT_EQ(again.executed(), 4);
-    EXPECT_TRUE(results.next().has_value());
+    ResultsCall rest(conversation, 4);
+    EXPECT_TRUE(rest.next().has_value());
 }
 
 }  // namespace dgr
