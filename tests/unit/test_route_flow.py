@@ -16,6 +16,8 @@ from dgr_build.route.reference import WholeRun
 
 _TEXT = "aä€😀\n".encode()
 
+_VOCABULARY = 1 << 20
+
 
 @pytest.fixture
 def recipe():
@@ -45,7 +47,9 @@ def faked(route_fake, recipe, monkeypatch, tmp_path):
 
     monkeypatch.setattr(flow, "find_recipe", lambda *_: recipe)
     monkeypatch.setattr(
-        flow, "_artifact", lambda _: SimpleNamespace(digest="ab" * 32, manifest=None, path=None)
+        flow,
+        "_artifact",
+        lambda _: SimpleNamespace(digest="ab" * 32, manifest=SimpleNamespace(n_vocab=_VOCABULARY), path=None),
     )
     monkeypatch.setattr(flow, "check_placement", lambda *_: None)
     monkeypatch.setattr(flow, "_worker", lambda *_: tmp_path / "dgr-shard-worker")
@@ -137,10 +141,21 @@ def test_an_unknown_recipe_names_those_there_are(ws):
     ws.recipes.mkdir(parents=True)
     (ws.recipes / "one.toml").touch()
     (ws.recipes / "two.toml").touch()
-    for name in ("three", "three.toml"):
-        with pytest.raises(UsageError) as caught:
-            flow.find_recipe(ws, name)
-        assert "one, two" in caught.value.cause
+    with pytest.raises(UsageError) as caught:
+        flow.find_recipe(ws, "three")
+    assert "one, two" in caught.value.cause
+
+
+def test_a_recipe_file_that_is_missing_is_named(ws, tmp_path):
+    with pytest.raises(UsageError) as caught:
+        flow.find_recipe(ws, str(tmp_path / "three.toml"))
+    assert "three.toml" in caught.value.message
+
+
+def test_a_token_outside_the_vocabulary_is_the_callers_mistake(ws, faked):
+    with pytest.raises(UsageError) as caught:
+        flow.run_recipe(ws, flow.RunRequest(recipe="made", tokens=(5, _VOCABULARY)))
+    assert str(_VOCABULARY) in caught.value.message
 
 
 @pytest.mark.parametrize("name", ["llama-tiny-2stage", "recipes/llama-tiny-2stage.toml"])

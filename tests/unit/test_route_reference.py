@@ -25,7 +25,9 @@ print(json.dumps({"tokens": prompt[::-1], "n_vocab": 5, "rows": rows, "prompt_us
 def job(tmp_path):
     def make(script):
         program = tmp_path / "dgr-reference"
-        program.write_text(f"#!{sys.executable}\n{script}")
+        body = tmp_path / "dgr-reference.py"
+        body.write_text(script)
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{body}" "$@"\n')  # a shebang holds no spaces
         program.chmod(0o755)
         stage = {"name": "all", "first": 0, "last": 12}
         recipe = Recipe.model_validate(

@@ -59,7 +59,9 @@ def program(tmp_path):
     def make(name, body):
         file = tmp_path / name
         note = f"open({str(tmp_path / 'pids')!r}, 'a').write(f'{{os.getpid()}}\\n')"
-        file.write_text(f"#!{sys.executable}\nimport os\n{note}\n{textwrap.dedent(body)}")
+        script = tmp_path / f"{name}.py"
+        script.write_text(f"import os\n{note}\n{textwrap.dedent(body)}")
+        file.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')  # a shebang holds no spaces
         file.chmod(0o755)
         return file
 

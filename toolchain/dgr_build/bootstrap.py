@@ -180,7 +180,7 @@ def _make_environment(venv: Path) -> None:
             shutil.rmtree(entry)
         else:
             entry.unlink()
-    done = process.run([python, "-I", "-m", "venv", venv])
+    done = process.run([python, "-X", "utf8", "-I", "-m", "venv", venv])
     if done.returncode != 0:
         raise HostError(
             f"Python could not make the virtual environment {venv}",
@@ -202,10 +202,16 @@ def _pip(venv: Path, arguments: Sequence[str]) -> None:
         HostError: pip failed.
     """
     env = {name: value for name, value in os.environ.items() if name not in _FOREIGN_PIP_SETTINGS}
-    env |= _OWN_PIP_SETTINGS
-    command = [str(venv / "bin" / "python"), "-I", "-m", "pip", "install"]
+    # Its own folder for what it unpacks: an interrupted pip leaves that behind.
+    temporary = venv / "tmp"
+    temporary.mkdir(exist_ok=True)
+    env |= {**_OWN_PIP_SETTINGS, "TMPDIR": str(temporary)}
+    command = [str(venv / "bin" / "python"), "-X", "utf8", "-I", "-m", "pip", "install"]
     command += ["--no-input", "--disable-pip-version-check", "--progress-bar", "off", *arguments]
-    done = process.run_lines(command, _PipProgress(), env=env)
+    try:
+        done = process.run_lines(command, _PipProgress(), env=env)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     if done.returncode != 0:
         raise HostError(
             "pip could not install what dgr-build needs",

@@ -307,7 +307,12 @@ def expand_home(location: str) -> str:
     return os.path.expanduser(location)  # noqa: PTH111 - a URL is no Path
 
 
+def default_models_root() -> Path:
+    """Return where model files live unless DGR_MODELS says otherwise: /var/tmp/dgr-models-UID."""
+    return Path(f"/var/tmp/dgr-models-{os.getuid()}")  # noqa: S108 - owner checked
+
+
 def models_root() -> Path:
     """Return where model files live: DGR_MODELS, or /var/tmp/dgr-models-UID."""
     stated = os.environ.get("DGR_MODELS")
-    return Path(stated) if stated else Path(f"/var/tmp/dgr-models-{os.getuid()}")  # noqa: S108 - owner checked
+    return Path(stated) if stated else default_models_root()

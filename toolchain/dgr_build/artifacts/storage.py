@@ -73,7 +73,7 @@ def check_model_path(path: Path) -> Path:
     raise ArtifactError(
         f"model files may not lie under /home: {path}",
         cause=f"it leads to {origin}",
-        remedy=f"choose a path elsewhere, such as {workspace.models_root()}, or set DGR_MODELS",
+        remedy=f"choose a path elsewhere, such as {workspace.default_models_root()}, or set DGR_MODELS",
     )
 
 

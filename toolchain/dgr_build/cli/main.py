@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 import sys
 import traceback
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dgr_build import console, process
-from dgr_build.errors import EXIT_INTERRUPTED, EXIT_OK, DgrError, UsageError
+from dgr_build.errors import EXIT_INTERRUPTED, EXIT_OK, DgrError, HostError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_REFUSALS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 GROUPS = ("source", "patch", "lane", "model", "run", "evidence", "test")
 
 
@@ -58,6 +60,8 @@ def run(argv: list[str]) -> int:
         return _report(_usage(error), argv)
     except (KeyboardInterrupt, typer.Abort):
         code = EXIT_INTERRUPTED
+    except OSError as error:
+        return _report(_refused(error) if error.errno in _REFUSALS else _bug(error, argv), argv)
     except Exception as error:  # noqa: BLE001 - the last line of defence turns a bug into a report
         return _report(_bug(error, argv), argv)
     if code == EXIT_INTERRUPTED:
@@ -100,6 +104,14 @@ def _report(error: DgrError, argv: list[str]) -> int:
         console.result_json(error.to_json())
     console.report(error)
     return error.exit_code
+
+
+def _refused(error: OSError) -> DgrError:
+    return HostError(
+        f"cannot use {error.filename or 'a file'}",
+        cause=error.strerror or str(error),
+        remedy="make it writable and leave space on it, or move it: DGR_WORKSPACE, DGR_CACHE, DGR_MODELS",
+    )
 
 
 def _usage(error: typer.TyperException) -> DgrError:

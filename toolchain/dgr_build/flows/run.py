@@ -25,7 +25,7 @@ from dgr_build.route.reference import WholeJob, run_whole
 from dgr_build.route.workers import workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from dgr_build.artifacts.manifest import Artifact
     from dgr_build.workspace import Workspace
@@ -146,6 +146,7 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
             )
         )
         prompt = list(request.tokens) or client.tokenize(request.prompt)
+        _require_known(prompt, artifact)
         begin = time.monotonic()
         ids: list[int] = []
         rows = []
@@ -202,13 +203,28 @@ def find_recipe(ws: Workspace, name: str) -> Recipe:
     Raises:
         UsageError: there is none; those of the project are named.
     """
-    path = Path(name)
-    if not path.suffix:
-        path = ws.recipes / f"{name}.toml"
+    if Path(name).suffix == ".toml" or "/" in name:
+        return load_recipe(Path(name))
+    path = ws.recipes / f"{name}.toml"
     if not path.is_file():
         known = ", ".join(sorted(recipe.stem for recipe in ws.recipes.glob("*.toml")))
-        raise UsageError(f"no recipe {name}", cause=f"the project has {known}", remedy="name one, or a file")
+        raise UsageError(
+            f"no recipe is called {name}",
+            cause=f"the project has {known}",
+            remedy="name one, or a .toml file",
+        )
     return load_recipe(path)
+
+
+def _require_known(token_ids: Sequence[int], artifact: Artifact) -> None:
+    n_vocab = artifact.manifest.n_vocab
+    unknown = next((token for token in token_ids if not 0 <= token < n_vocab), None)
+    if unknown is not None:
+        raise UsageError(
+            f"the model has no token {unknown}",
+            cause=f"its vocabulary is 0 to {n_vocab - 1}",
+            remedy="give ids of its vocabulary, or a --prompt",
+        )
 
 
 def _artifact(recipe: Recipe) -> Artifact:
