@@ -85,6 +85,15 @@ def test_second_start_makes_nothing_and_is_quick(clone: Path) -> None:
     assert min(times) < 1.0  # Python's own start and the imports of the command line
 
 
+@pytest.mark.parametrize("locale", ["C", "POSIX", "xx_XX.UTF-8"])
+def test_the_locale_does_not_matter_to_a_path_with_letters_outside_ascii(
+    clone: Path, locale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", locale)
+    code, out, err = _finish(_launch(clone, "--version"))
+    assert (code, out.split()[0]) == (0, "dgr-build"), err
+
+
 def test_launcher_works_through_a_link_and_keeps_arguments_apart(clone: Path, tmp_path: Path) -> None:
     (tmp_path / "dgr").symlink_to(clone / "dgr-build")
     done = subprocess.run(
