@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from dgr_build.errors import DgrError
 
+_PIPE_WIDTH = 400
 _err = Console(stderr=True, highlight=False, soft_wrap=True)
 _out = Console(highlight=False, soft_wrap=True)
 
@@ -78,7 +79,9 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
         grid.add_column(column, overflow="fold")
     for row in rows:
         grid.add_row(*row)
-    _out.print(grid)
+    # A pipe has no width: wrapped names would be of no use to whoever reads it.
+    out = _out if _out.is_terminal else Console(width=_PIPE_WIDTH, highlight=False)
+    out.print(grid)
 
 
 def facts(pairs: Mapping[str, object]) -> None:
