@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from dgr_build.documents.evidence import ArtifactFacts, ChangedFile, Digests
 from dgr_build.documents.pin import load_pin
-from dgr_build.documents.series import load_series
 from dgr_build.lanes.archives import sha256_file
 from dgr_build.source.resolve import resolve
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
 
     from dgr_build.artifacts.manifest import Artifact
     from dgr_build.documents.recipe import Recipe
+    from dgr_build.documents.series import Series
     from dgr_build.lanes.lane import BuiltLane
     from dgr_build.workspace import Workspace
 
@@ -69,10 +69,10 @@ def facts_of(name: str, artifact: Artifact, *, synthetic: bool = True) -> Artifa
     )
 
 
-def changed_files(ws: Workspace) -> tuple[ChangedFile, ...]:
+def changed_files(series: Series) -> tuple[ChangedFile, ...]:
     """Return the upstream files that the whole stack changes, from their first content to their last."""
     files: dict[str, ChangedFile] = {}
-    for patch in load_series(ws.series_file).patches:
+    for patch in series.patches:
         for entry in patch.files:
             before = files[entry.path].before if entry.path in files else entry.before
             files[entry.path] = ChangedFile(path=entry.path, before=before, after=entry.after)

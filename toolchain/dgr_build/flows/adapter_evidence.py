@@ -12,6 +12,7 @@ from dgr_build.artifacts.tiny import provide
 from dgr_build.documents.evidence import Record
 from dgr_build.documents.matrix import load_matrix
 from dgr_build.documents.recipe import Model, load_recipe
+from dgr_build.documents.series import load_series
 from dgr_build.errors import CheckError
 from dgr_build.evidence import record as records
 from dgr_build.evidence.dgr_051 import CRITERIA, LIMITATIONS, MODELS, NEXT, SUBJECT, SUMMARY, TITLE
@@ -143,7 +144,7 @@ def _record(ws: Workspace, built: BuiltLane, ran: Sequence[Ran], began: dt.datet
         ),
         metrics={name: [_value(text) for text in values] for name, values in found.items()},
         results=judge(CRITERIA, ran),
-        changed_files=changed_files(ws),
+        changed_files=changed_files(load_series(ws.series_file)),
         limitations=LIMITATIONS,
         next=NEXT,
     )

@@ -7,8 +7,9 @@ import json
 from typing import TYPE_CHECKING
 
 from dgr_build.documents.base import digest
-from dgr_build.documents.evidence import ArtifactFacts, ChangedFile, Command, Digests, Record, Result
+from dgr_build.documents.evidence import Command, Digests, Record, Result
 from dgr_build.evidence.record import public, write
+from dgr_build.evidence.subject import changed_files, facts_of
 from dgr_build.evidence.surroundings import environment, private_folders
 from dgr_build.flows.lane_checks import models
 from dgr_build.lanes.archives import sha256_file
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from dgr_build.artifacts.manifest import Artifact
-    from dgr_build.documents.series import Series
     from dgr_build.flows.lane_checks import Check
     from dgr_build.flows.lane_source import Published
     from dgr_build.lanes.lane import BuiltLane, LanePlan
@@ -87,7 +86,7 @@ def _record(
             "tools": plan.tools,
         },
         results=results,
-        changed_files=_changed(source.series),
+        changed_files=changed_files(source.series),
         limitations=_LIMITATIONS,
     )
 
@@ -103,27 +102,5 @@ def _digests(built: BuiltLane, planned: LanePlan, source: Published) -> Digests:
         lane_digest=planned.worker.digest,
         worker_sha256=built.sha256,
         reference_sha256=sha256_file(built.reference),
-        artifacts=tuple(_artifact(artifact) for artifact in models().values()),
+        artifacts=tuple(facts_of(artifact.path.stem, artifact) for artifact in models().values()),
     )
-
-
-def _artifact(artifact: Artifact) -> ArtifactFacts:
-    manifest = artifact.manifest
-    return ArtifactFacts(
-        name=artifact.path.stem,
-        digest=artifact.digest,
-        arch=manifest.arch,
-        n_layer=manifest.n_layer,
-        parts=manifest.parts,
-        synthetic=True,
-    )
-
-
-def _changed(series: Series) -> tuple[ChangedFile, ...]:
-    """Return every file the stack changes: its first content before, its last after."""
-    first: dict[str, str] = {}
-    last: dict[str, str] = {}
-    for entry in (file for patch in series.patches for file in patch.files):
-        first.setdefault(entry.path, entry.before)
-        last[entry.path] = entry.after
-    return tuple(ChangedFile(path=path, before=first[path], after=last[path]) for path in sorted(first))
