@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -292,3 +293,23 @@ def test_project_folder_without_a_pin_is_refused(tmp_path: Path, monkeypatch: py
     with pytest.raises(UsageError) as caught:
         workspace.project_root()
     assert "DGR_PROJECT" in caught.value.remedy
+
+
+@pytest.mark.parametrize("depth", [1, 30])
+def test_a_folder_for_sockets_is_short_private_and_does_not_stay(tmp_path, depth):
+    wanted = tmp_path.joinpath(*["deep"] * depth)
+    with workspace.socket_folder(wanted, "cache") as folder, socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(folder / "socket"))
+        assert folder.stat().st_uid == os.getuid()
+        assert not folder.stat().st_mode & 0o022
+    assert not folder.exists()
+    assert not [left for left in wanted.iterdir() if left.is_dir()]
+
+
+def test_a_machine_without_a_short_folder_is_told_so(tmp_path, monkeypatch):
+    long = tmp_path.joinpath(*["deep"] * 30)
+    long.mkdir(parents=True)
+    monkeypatch.setattr(workspace.tempfile, "tempdir", str(long))
+    with pytest.raises(HostError) as caught, workspace.socket_folder(long, "cache"):
+        pytest.fail("a socket cannot lie here")
+    assert "TMPDIR" in caught.value.remedy

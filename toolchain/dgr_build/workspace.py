@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _PIN = Path("manifests") / "llama.cpp.toml"
 _STAGED_FILE_AGE_S = 3600  # write_atomic takes milliseconds; a staged file this old has no writer any more
+_SOCKET_FOLDER_BYTES = 90  # the kernel takes 107 for folder and name
 
 
 def project_root() -> Path:
@@ -195,6 +196,27 @@ def staging(parent: Path, name: str) -> Iterator[Path]:
         finally:
             remove(folder)
             _lock_of(folder).unlink(missing_ok=True)
+
+
+@contextmanager
+def socket_folder(wanted: Path, name: str) -> Iterator[Path]:
+    """Yield a private folder for sockets, removed after: under `wanted`, or elsewhere if that is too long.
+
+    Raises:
+        HostError: the path of every folder is too long for the kernel.
+    """
+    with staging(wanted, name) as near:
+        if len(os.fsencode(near)) <= _SOCKET_FOLDER_BYTES:
+            yield near
+            return
+        with tempfile.TemporaryDirectory(prefix="dgr-") as far:
+            if len(os.fsencode(far)) > _SOCKET_FOLDER_BYTES:
+                raise HostError(
+                    "there is no place for a socket",
+                    cause=f"the path of {far} is too long for one",
+                    remedy="set TMPDIR to a folder with a short path",
+                )
+            yield Path(far)
 
 
 def sweep(parent: Path, name: str = "") -> None:
