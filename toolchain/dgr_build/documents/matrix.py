@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from dgr_build.documents.base import Document, load_toml
+from dgr_build.documents.ci import Ci
 from dgr_build.errors import UsageError
 
 CMakeValue = bool | str
@@ -189,6 +190,7 @@ class Matrix(Document):
     isa: dict[str, InstructionSet]
     environment: dict[str, Environment]
     lane: Annotated[dict[LaneName, Lane], Field(min_length=1)]
+    ci: Ci | None = None
 
     @model_validator(mode="after")
     def _references_hold(self) -> Self:
