@@ -86,6 +86,11 @@ class Workspace:
         return self.project / "lanes" / "matrix.toml"
 
     @property
+    def compatibility_file(self) -> Path:
+        """What works with what: compilers, toolkits, devices."""
+        return self.project / "lanes" / "compatibility.toml"
+
+    @property
     def native(self) -> Path:
         """The C++ sources of the shard worker."""
         return self.project / "native"

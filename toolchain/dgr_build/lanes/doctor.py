@@ -2,66 +2,78 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dgr_build.errors import DgrError, HostError
-from dgr_build.lanes.toolchain import stated_version, version_numbers
+from dgr_build.errors import HostError
+from dgr_build.lanes.compatibility import check_cuda_architectures, check_hip, known, toolkit_version
+from dgr_build.lanes.finding import Finding
+from dgr_build.lanes.host import Host, read_cpu_flags, same_machine, this_machine
+from dgr_build.lanes.host_tools import examine_tools
+from dgr_build.lanes.requirements import Place, look
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from dgr_build.documents.matrix import InstructionSet, Lane, Matrix, Requirement
+    from dgr_build.documents.compatibility import Compatibility
+    from dgr_build.documents.matrix import InstructionSet, Lane, Matrix
 
 _CPUINFO = Path("/proc/cpuinfo")
+_INSIDE = ("/bin", "/usr/bin")  # of a toolkit of wheels, and of a Debian root
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One thing a lane needs, and what this machine has of it.
+class EnvironmentState:
+    """How far an environment is made.
 
     Args:
-        name: what a person calls it.
-        wanted: the least that will do.
-        found: what is there, "" for nothing.
-        met: whether it will do.
-        for_running: needed to run the worker, not to build it.
-        remedy: how to get it.
+        made: whether it is there, whole.
+        size: bytes that it takes, or will take; 0 where that is not known.
+        root: where it lies, None while it is not made.
+        enter: what to put before a command to run it inside; () for a toolkit that runs from outside.
     """
 
-    name: str
-    wanted: str
-    found: str
-    met: bool
-    for_running: bool
-    remedy: str
-
-    @property
-    def line(self) -> str:
-        """The finding in one line."""
-        use = " to run" if self.for_running else ""
-        verdict = "" if self.met else ", which will not do"
-        return f"{self.name}: needs {self.wanted}{use}; here is {self.found or 'nothing'}{verdict}"
+    made: bool
+    size: int = 0
+    root: Path | None = None
+    enter: tuple[str, ...] = ()
 
 
-def examine(matrix: Matrix, lane_name: str) -> tuple[Finding, ...]:
+_NOT_MADE = EnvironmentState(made=False)
+
+
+def examine(
+    matrix: Matrix, lane_name: str, *, host: Host | None = None, state: EnvironmentState = _NOT_MADE
+) -> tuple[Finding, ...]:
     """Look for everything that a lane needs of this machine.
+
+    Args:
+        matrix: all lanes.
+        lane_name: one of them.
+        host: the machine; by default this one, without a look at disk and memory.
+        state: of the lane's environment, where that is not the machine itself.
 
     Raises:
         UsageError: there is no such lane.
     """
     lane = matrix.find(lane_name)
-    isa = matrix.isa[lane.isa]
-    # What exists anywhere is worth knowing here; a build searches the environment's own folders only.
-    caller = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    folders = list(dict.fromkeys([*matrix.environment[lane.environment].path, *caller]))
-    findings = [_system(lane), *(_look(requirement, folders) for requirement in lane.requires)]
-    return (*findings, _processor(isa))
+    environment = matrix.environment[lane.environment]
+    host = host or this_machine()
+    found = [_system(lane, host), *_family(matrix, lane_name, host)]
+    able = all(finding.met for finding in found)
+    if able and environment.kind != "sysroot":
+        found += examine_tools(environment, host, lane_name)
+    # What exists anywhere will do here; compilers come from the environment's own folders only.
+    here = Place(folders=tuple(dict.fromkeys([*environment.path, *host.path])), root=host.root)
+    if able:
+        found += [look(needed, here) for needed in known().environment.get(environment.kind, ())]
+    found += _required(matrix, lane_name, here, state, {finding.name for finding in found})
+    if able:
+        found += _fitting(lane, matrix, found, state)
+    found += [*_device(lane, matrix, host), *_processor(matrix.isa[lane.isa], host)]
+    return (*found, *(_room(known(), lane.backend, host, state) if able else ()))
 
 
 def require_cpu(isa_name: str, isa: InstructionSet, cpuinfo: Path = _CPUINFO) -> None:
@@ -80,105 +92,209 @@ def require_cpu(isa_name: str, isa: InstructionSet, cpuinfo: Path = _CPUINFO) ->
 
 
 def missing_cpu_flags(isa: InstructionSet, cpuinfo: Path = _CPUINFO) -> tuple[str, ...]:
-    """Return what this machine's processor lacks of an instruction set."""
-    if platform.machine() != isa.machine:
-        return (f"the whole family {isa.machine} (it is {platform.machine()})",)
+    """Return what this machine's processor lacks of an instruction set.
+
+    Raises:
+        HostError: what the processor can do cannot be told.
+    """
+    here = platform.machine()
+    if not same_machine(here, isa.machine):
+        return (f"the whole family {isa.machine} (it is {here})",)
     if not isa.cpu_flags:
         return ()
     try:
-        text = cpuinfo.read_text()
+        flags = read_cpu_flags(cpuinfo)
     except OSError as error:
         raise HostError(
             "cannot tell what this processor can do", cause=str(error), remedy="mount /proc"
         ) from error
-    flags = {word for line in text.splitlines() if line.startswith("flags") for word in line.split()}
     return tuple(flag for flag in isa.cpu_flags if flag not in flags)
 
 
-def refuse_planned(lane_name: str, findings: Sequence[Finding]) -> HostError:
-    """Return why a lane that is only planned cannot be built, with what it needs and what is missing here."""
-    missing = [finding for finding in findings if not finding.met]
-    needs = "\n       ".join(finding.line for finding in findings)
+def can_build(findings: Iterable[Finding]) -> bool:
+    """Tell whether nothing that building needs is missing."""
+    return all(finding.met for finding in findings if finding.kind == "build")
+
+
+def can_run(findings: Iterable[Finding]) -> bool:
+    """Tell whether nothing that running needs is missing."""
+    return all(finding.met for finding in findings if finding.kind == "run")
+
+
+def refuse(lane_name: str, findings: Sequence[Finding]) -> HostError:
+    """Return why a lane cannot be built: what is missing first, each with its remedy, then the rest."""
+    missing = sorted((finding for finding in findings if not finding.met), key=lambda one: one.for_running)
     lacks = ", ".join(finding.name for finding in missing if not finding.for_running)
-    here = f"this machine lacks {lacks}" if lacks else "though this machine has all it needs"
+    what = f"here; this machine lacks {lacks}" if lacks else "by this version yet"
+    lines = [f"{finding.line}\n         {finding.remedy}" for finding in missing]
+    lines += [finding.line for finding in findings if finding.met]
     return HostError(
-        f"lane {lane_name} cannot be built by this version yet; {here}",
-        cause=f"what it needs:\n       {needs}",
-        remedy="; ".join(dict.fromkeys(f"{finding.name}: {finding.remedy}" for finding in missing))
+        f"lane {lane_name} cannot be built {what}",
+        cause="what it needs, what is missing first:\n       " + "\n       ".join(lines),
+        remedy="; ".join(dict.fromkeys(finding.remedy for finding in missing if not finding.for_running))
         or f"dgr-build lane {lane_name} --dry-run shows what it will be; dgr-build lane cpu works today",
     )
 
 
-def _system(lane: Lane) -> Finding:
-    here = platform.system()
+refuse_planned = refuse
+
+
+def _system(lane: Lane, host: Host) -> Finding:
+    wanted = " or ".join(lane.systems)
     return Finding(
         name="operating system",
-        wanted=" or ".join(lane.systems),
-        found=here,
-        met=here in lane.systems,
-        for_running=False,
-        remedy=f"use a machine with {' or '.join(lane.systems)}",
+        kind="build",
+        wanted=wanted,
+        met=host.system in lane.systems,
+        remedy=f"use a machine with {wanted}",
+        note=host.system,
     )
 
 
-def _processor(isa: InstructionSet) -> Finding:
-    lacking = missing_cpu_flags(isa)
+def _family(matrix: Matrix, lane_name: str, host: Host) -> tuple[Finding, ...]:
+    """Return whether the compilers here make code for the lane's machine."""
+    lane = matrix.lane[lane_name]
+    machine = matrix.isa[lane.isa].machine
+    met = same_machine(machine, host.machine)
+    fitting = [
+        name
+        for name, other in matrix.lane.items()
+        if same_machine(matrix.isa[other.isa].machine, host.machine) and host.system in other.systems
+    ]
+    instead = f", or build a lane for this one: dgr-build lane {fitting[0]}" if fitting else ""
+    return (
+        Finding(
+            name="machine",
+            kind="build",
+            wanted=machine,
+            met=met,
+            remedy=f"use a machine of the family {machine}{instead}",
+            note=host.machine,
+        ),
+    )
+
+
+def _required(
+    matrix: Matrix, lane_name: str, here: Place, state: EnvironmentState, done: set[str]
+) -> list[Finding]:
+    """Look for what the lane itself requires: on the machine, or in its environment once that is made."""
+    lane = matrix.lane[lane_name]
+    environment = matrix.environment[lane.environment]
+    device = known().device.get(lane.backend)
+    left = [
+        needed
+        for needed in lane.requires
+        if needed.name not in done and (device is None or needed.name != device.name)
+    ]
+    if environment.kind == "host":
+        return [look(needed, here) for needed in left]
+    found = [_environment(lane.environment, state)]
+    found += [look(needed, here) for needed in left if needed.for_running]
+    inside = [needed for needed in left if not needed.for_running]
+    if state.made and state.root is not None:
+        place = Place(folders=_INSIDE, root=state.root, enter=state.enter)
+        again = f"dgr-build env remove {lane.environment} && dgr-build env create {lane.environment}"
+        return found + [look(needed, place, again) for needed in inside]
+    for needed in inside:
+        called = " or ".join(needed.any_program or needed.any_file)
+        found.append(
+            Finding(
+                name=needed.name,
+                kind="build",
+                wanted=f"{called} {needed.minimum or ''}".strip(),
+                met=True,
+                brought=True,
+                remedy=f"dgr-build env create {lane.environment}",
+            )
+        )
+    return found
+
+
+def _environment(name: str, state: EnvironmentState) -> Finding:
+    size = f"{state.size / 1e9:.1f} GB" if state.size else ""
     return Finding(
-        name="processor",
-        wanted=f"{isa.machine} with {', '.join(isa.cpu_flags)}" if isa.cpu_flags else isa.machine,
-        found=f"{platform.machine()} without {', '.join(lacking)}" if lacking else platform.machine(),
-        met=not lacking,
-        for_running=True,
-        remedy="build here, run on a machine that has it",
+        name=f"environment {name}",
+        kind="build",
+        wanted="to be made once, from its definition" + (f" ({size})" if size and not state.made else ""),
+        met=True,
+        brought=not state.made,
+        remedy=f"dgr-build env create {name}",
+        path=str(state.root or ""),
+        note=size if state.made else "",
     )
 
 
-def _look(requirement: Requirement, folders: Sequence[str]) -> Finding:
-    place, version = _place_and_version(requirement, folders)
-    minimum = requirement.minimum
-    new_enough = minimum is None or (
-        version is not None and version_numbers(version) >= version_numbers(minimum)
+def _fitting(
+    lane: Lane, matrix: Matrix, found: Sequence[Finding], state: EnvironmentState
+) -> tuple[Finding, ...]:
+    """Judge the lane's architectures by the version of what compiles for them."""
+    if lane.backend == "cuda":
+        version = toolkit_version(matrix.environment[lane.environment].wheels)
+        return (check_cuda_architectures(version, lane.architectures),) if version else ()
+    if lane.backend == "rocm" and (state.made or matrix.environment[lane.environment].kind == "host"):
+        hip = next((one.version for one in found if one.path.endswith("hipcc") and one.version), "")
+        return (check_hip(hip, lane.architectures),) if hip else ()
+    return ()
+
+
+def _device(lane: Lane, matrix: Matrix, host: Host) -> tuple[Finding, ...]:
+    device = known().device.get(lane.backend)
+    if device is None:
+        return ()
+    there = next((file for file in device.files if (host.root / file.lstrip("/")).exists()), "")
+    serves = bool(device.software) and device.software in matrix.environment[lane.environment].packages
+    software = f"the software device of environment {lane.environment} ({device.software})"
+    return (
+        Finding(
+            name=device.name,
+            kind="run",
+            wanted=" or ".join(device.files) + (f", or {software}" if serves else ""),
+            met=bool(there) or serves,
+            remedy=device.remedy,
+            path=there,
+            note="" if there or not serves else software,
+            stand_in=serves and not there,
+        ),
     )
-    called = " or ".join(requirement.any_program or requirement.any_file)
-    return Finding(
-        name=requirement.name,
-        wanted=f"{called} {minimum} or newer" if minimum else called,
-        found=f"{place} {version or ''}".strip() if place else "",
-        met=place is not None and new_enough,
-        for_running=requirement.for_running,
-        remedy=requirement.remedy,
+
+
+def _processor(isa: InstructionSet, host: Host) -> tuple[Finding, ...]:
+    wanted = f"{isa.machine} with {', '.join(isa.cpu_flags)}" if isa.cpu_flags else isa.machine
+    if not same_machine(isa.machine, host.machine):
+        met, note = False, host.machine
+    elif isa.cpu_flags and host.cpu_flags is None:
+        met, note = False, f"{host.machine}, and nothing tells what it can do"
+    else:
+        lacking = [flag for flag in isa.cpu_flags if flag not in (host.cpu_flags or ())]
+        met, note = not lacking, f"{host.machine} without {', '.join(lacking)}" if lacking else host.machine
+    remedy = f"run what is built on a machine that has it: {wanted}"
+    return (Finding(name="processor", kind="run", wanted=wanted, met=met, remedy=remedy, note=note),)
+
+
+def _room(table: Compatibility, backend: str, host: Host, state: EnvironmentState) -> tuple[Finding, ...]:
+    """Judge free disk and memory by what a lane takes, as far as somebody looked."""
+    needed = table.resources.get(backend)
+    if needed is None:
+        return ()
+    disk = needed.disk_mb * 1_000_000 + (0 if state.made else state.size)
+    rooms = (
+        (
+            "disk",
+            host.disk,
+            disk,
+            "free some space, or set DGR_WORKSPACE and DGR_CACHE to another file system",
+        ),
+        ("memory", host.memory, needed.memory_mb * 1_000_000, "end other programs, or use a larger machine"),
     )
-
-
-def _place_and_version(requirement: Requirement, folders: Sequence[str]) -> tuple[Path | None, str | None]:
-    for name in requirement.any_program:
-        found = shutil.which(name, path=os.pathsep.join(folders))
-        if found:
-            return Path(found), _ask(Path(found), requirement)
-    base = Path("/")
-    if requirement.beside_program:
-        found = shutil.which(requirement.beside_program, path=os.pathsep.join(folders))
-        if found is None:
-            return None, None
-        base = Path(found).resolve().parent
-    for name in requirement.any_file:
-        file = (base / name).resolve()
-        if file.exists():
-            return file, _read(file, requirement.pattern)
-    return None, None
-
-
-def _ask(program: Path, requirement: Requirement) -> str | None:
-    if not requirement.pattern:
-        return None
-    try:
-        return stated_version(program, requirement.arguments, requirement.pattern)
-    except DgrError:  # it is there and cannot be started: as good as of no version
-        return None
-
-
-def _read(file: Path, pattern: str) -> str | None:
-    if not pattern:
-        return None
-    found = re.search(pattern, file.read_text(errors="replace"))
-    return found.group(1) if found else None
+    return tuple(
+        Finding(
+            name=f"free {name}",
+            kind="build",
+            wanted=f"{least / 1e9:.1f} GB",
+            met=free >= least,
+            remedy=remedy,
+            note=f"{free / 1e9:.1f} GB",
+        )
+        for name, free, least, remedy in rooms
+        if free is not None
+    )
