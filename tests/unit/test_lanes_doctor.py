@@ -11,7 +11,8 @@ from dgr_build.cli.main import run
 from dgr_build.documents.matrix import Environment, InstructionSet, load_matrix
 from dgr_build.errors import HostError
 from dgr_build.flows.doctor import Report, consult, enough
-from dgr_build.lanes.doctor import EnvironmentState, examine, missing_cpu_flags, refuse, require_cpu
+from dgr_build.lanes.doctor import examine, missing_cpu_flags, refuse, require_cpu
+from dgr_build.lanes.environment_needs import EnvironmentState
 from dgr_build.lanes.finding import Finding, require
 from dgr_build.lanes.host import Host, read_cpu_flags
 from dgr_build.lanes.toolchain import find_toolchain, version_numbers
@@ -439,3 +440,11 @@ def test_a_c_plus_plus_compiler_without_its_c_compiler_does_not_do(bin_folder):
 def test_versions_compare_as_numbers():
     assert version_numbers("2025.10") > version_numbers("2025.9")
     assert version_numbers("11") <= version_numbers("11.2.0")
+
+
+def test_an_environment_in_trouble_keeps_its_lane_from_being_built(machine):
+    state = EnvironmentState(made=False, trouble="its definition changed", remedy="dgr-build env lock sid")
+    findings = examine(_MATRIX, "rocm", host=machine, state=state)
+    found = _finding(findings, f"environment {_MATRIX.lane['rocm'].environment}")
+    assert not found.met
+    assert found.remedy == "dgr-build env lock sid"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dgr_build.documents.matrix import load_matrix
-from dgr_build.lanes.doctor import EnvironmentState, can_build, can_run, examine
+from dgr_build.lanes.doctor import can_build, can_run, examine
+from dgr_build.lanes.environment_needs import NOT_MADE, EnvironmentState
 from dgr_build.lanes.host import Host, this_machine
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def consult(
     reports = []
     for name in names:
         environment = matrix.find(name).environment
-        state = environment_state(environment) if environment_state else EnvironmentState(made=False)
+        state = environment_state(environment) if environment_state else NOT_MADE
         findings = examine(matrix, name, host=host, state=state)
         reports.append(Report(lane=name, environment=environment, findings=findings))
     return tuple(reports)

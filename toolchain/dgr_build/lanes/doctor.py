@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dgr_build.errors import HostError
 from dgr_build.lanes.compatibility import check_cuda_architectures, check_hip, known, toolkit_version
+from dgr_build.lanes.environment_needs import NOT_MADE, EnvironmentState, look_for_required
 from dgr_build.lanes.finding import Finding
 from dgr_build.lanes.host import Host, read_cpu_flags, same_machine, this_machine
 from dgr_build.lanes.host_tools import examine_tools
@@ -21,31 +21,10 @@ if TYPE_CHECKING:
     from dgr_build.documents.matrix import InstructionSet, Lane, Matrix
 
 _CPUINFO = Path("/proc/cpuinfo")
-_INSIDE = ("/bin", "/usr/bin")  # of a toolkit of wheels, and of a Debian root
-
-
-@dataclass(frozen=True, kw_only=True)
-class EnvironmentState:
-    """How far an environment is made.
-
-    Args:
-        made: whether it is there, whole.
-        size: bytes that it takes, or will take; 0 where that is not known.
-        root: where it lies, None while it is not made.
-        enter: what to put before a command to run it inside; () for a toolkit that runs from outside.
-    """
-
-    made: bool
-    size: int = 0
-    root: Path | None = None
-    enter: tuple[str, ...] = ()
-
-
-_NOT_MADE = EnvironmentState(made=False)
 
 
 def examine(
-    matrix: Matrix, lane_name: str, *, host: Host | None = None, state: EnvironmentState = _NOT_MADE
+    matrix: Matrix, lane_name: str, *, host: Host | None = None, state: EnvironmentState = NOT_MADE
 ) -> tuple[Finding, ...]:
     """Look for everything that a lane needs of this machine.
 
@@ -69,7 +48,7 @@ def examine(
     here = Place(folders=tuple(dict.fromkeys([*environment.path, *host.path])), root=host.root)
     if able:
         found += [look(needed, here) for needed in known().environment.get(environment.kind, ())]
-    found += _required(matrix, lane_name, here, state, {finding.name for finding in found})
+    found += look_for_required(matrix, lane_name, here, state, {finding.name for finding in found})
     if able:
         found += _fitting(lane, matrix, found, state)
     found += [*_device(lane, matrix, host), *_processor(matrix.isa[lane.isa], host)]
@@ -171,56 +150,6 @@ def _family(matrix: Matrix, lane_name: str, host: Host) -> tuple[Finding, ...]:
             remedy=f"use a machine of the family {machine}{instead}",
             note=host.machine,
         ),
-    )
-
-
-def _required(
-    matrix: Matrix, lane_name: str, here: Place, state: EnvironmentState, done: set[str]
-) -> list[Finding]:
-    """Look for what the lane itself requires: on the machine, or in its environment once that is made."""
-    lane = matrix.lane[lane_name]
-    environment = matrix.environment[lane.environment]
-    device = known().device.get(lane.backend)
-    left = [
-        needed
-        for needed in lane.requires
-        if needed.name not in done and (device is None or needed.name != device.name)
-    ]
-    if environment.kind == "host":
-        return [look(needed, here) for needed in left]
-    found = [_environment(lane.environment, state)]
-    found += [look(needed, here) for needed in left if needed.for_running]
-    inside = [needed for needed in left if not needed.for_running]
-    if state.made and state.root is not None:
-        place = Place(folders=_INSIDE, root=state.root, enter=state.enter)
-        again = f"dgr-build env remove {lane.environment} && dgr-build env create {lane.environment}"
-        return found + [look(needed, place, again) for needed in inside]
-    for needed in inside:
-        called = " or ".join(needed.any_program or needed.any_file)
-        found.append(
-            Finding(
-                name=needed.name,
-                kind="build",
-                wanted=f"{called} {needed.minimum or ''}".strip(),
-                met=True,
-                brought=True,
-                remedy=f"dgr-build env create {lane.environment}",
-            )
-        )
-    return found
-
-
-def _environment(name: str, state: EnvironmentState) -> Finding:
-    size = f"{state.size / 1e9:.1f} GB" if state.size else ""
-    return Finding(
-        name=f"environment {name}",
-        kind="build",
-        wanted="to be made once, from its definition" + (f" ({size})" if size and not state.made else ""),
-        met=True,
-        brought=not state.made,
-        remedy=f"dgr-build env create {name}",
-        path=str(state.root or ""),
-        note=size if state.made else "",
     )
 
 
