@@ -104,6 +104,17 @@ def test_an_error_that_talks_of_killing_is_no_lack_of_memory(fake, tmp_path):
     assert "out of memory" not in caught.value.message
 
 
+def test_a_known_cause_comes_with_its_remedy_and_the_log(fake, tmp_path):
+    text = _BROKEN.replace(
+        "/home of/b.cpp:3:1: error: expected ';'", "/usr/bin/ld: final link failed: No space left on device"
+    )
+    with pytest.raises(BuildError) as caught:
+        _run(fake(text, 1), tmp_path)
+    assert "No space left" in caught.value.cause
+    assert "DGR_WORKSPACE" in caught.value.remedy
+    assert "build.log" in caught.value.remedy
+
+
 def test_one_job_is_never_halved_to_none(fake, tmp_path):
     with pytest.raises(BuildError) as caught:
         _run(fake(_KILLED, 1), tmp_path, jobs=1)

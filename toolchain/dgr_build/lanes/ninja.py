@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from dgr_build import console
 from dgr_build.errors import BuildError
+from dgr_build.lanes.diagnose import explain, first_error
+from dgr_build.lanes.known_causes import OUT_OF_MEMORY
 from dgr_build.process import run_lines
 
 if TYPE_CHECKING:
@@ -16,10 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _COUNT = re.compile(r"^\[(\d+)/(\d+)\] ")
-_FAILED = re.compile(r"^FAILED: (?:\[code=(\d+)\] )?(.*)$")
-_KILLED = re.compile(r"Killed signal terminated program|\bKilled\b|signal 9")
-_KILL_CODES = {"137", "9", "-9"}
-_SHOWN_LINES = 40
+_FAILED = re.compile(r"^FAILED: (?:\[code=-?\d+\] )?(.*)$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +29,13 @@ class Failure:
         output: what the step was to make.
         file: the source it was made from, "" where it is no compile step.
         text: what the compiler printed.
-        killed: the compiler did not fail, it was killed.
+        out_of_memory: the compiler did not fail, it was killed or got no more memory.
     """
 
     output: str
     file: str
     text: str
-    killed: bool
+    out_of_memory: bool
 
 
 def build(
@@ -75,24 +74,20 @@ def build(
 def failed(output: str, log: Path, jobs: int) -> BuildError:
     """Turn the output of a failed run into an error that names the file and shows what the compiler said."""
     failures = parse_failures(output)
+    cause, remedy = explain(output, log, next_step="the next run continues where this one stopped")
     if not failures:
-        last = "\n".join(output.splitlines()[-_SHOWN_LINES:])
-        return BuildError("ninja failed", cause=last, remedy=f"the whole output is in {log}")
-    killed = next((failure for failure in failures if failure.killed), None)
-    if killed is not None:
+        return BuildError("ninja failed", cause=cause, remedy=remedy)
+    starved = next((failure for failure in failures if failure.out_of_memory), None)
+    if starved is not None:
         return BuildError(
-            f"out of memory while compiling {killed.file or killed.output}",
-            cause=f"the compiler was killed (exit code 137) with {jobs} of them running at once",
-            remedy=f"dgr-build lane cpu --jobs {max(1, jobs // 2)}, or give the machine more memory; "
-            "what is compiled already is kept",
+            f"out of memory while compiling {starved.file or starved.output}",
+            cause=f"{cause}\n{jobs} compilers ran at once",
+            remedy=f"give --jobs {max(1, jobs // 2)}, or the machine more memory; the next run continues "
+            f"where this one stopped; the whole output is in {log}",
         )
     first = failures[0]
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-    return BuildError(
-        f"cannot make {first.file or first.output}{more}",
-        cause="\n".join(first.text.splitlines()[:_SHOWN_LINES]),
-        remedy=f"the whole output is in {log}; the next run continues where this one stopped",
-    )
+    return BuildError(f"cannot make {first.file or first.output}{more}", cause=cause, remedy=remedy)
 
 
 def parse_failures(output: str) -> tuple[Failure, ...]:
@@ -118,12 +113,11 @@ def parse_failures(output: str) -> tuple[Failure, ...]:
 
 
 def _failure(head: re.Match[str], command: str, text: str) -> Failure:
-    code = head.group(1) or ""
     return Failure(
-        output=head.group(2).strip(),
+        output=head.group(1).strip(),
         file=_source_of(command),
         text=text,
-        killed=code in _KILL_CODES or _KILLED.search(text) is not None,
+        out_of_memory=first_error(f"{head.group()}\n\n{text}").kind == OUT_OF_MEMORY,
     )
 
 
