@@ -91,7 +91,10 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
 )
 def test_a_target_inside_the_interval_is_unresolved(low, high, verdict):
     interval = Interval(estimate=(low + high) / 2, low=low, high=high, confidence=0.95)
-    assert judge(interval, Target(of="ratio", at_most=1.1)) == verdict
+    other = Interval(estimate=5, low=5, high=5, confidence=0.95)
+    assert judge(interval, other, Target(of="ratio", at_most=1.1)) == verdict
+    assert judge(other, interval, Target(of="seconds", at_most=1.1)) == verdict
+    assert judge(interval, other, None) == "no target"
 
 
 def test_both_ways_take_turns_and_only_running_is_timed():

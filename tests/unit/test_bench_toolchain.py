@@ -46,7 +46,7 @@ def fake_rows(monkeypatch):
 
 
 def test_what_compiles_everything_is_measured_only_when_it_is_named():
-    assert names_of(()) == ("source", "verify", "noop")
+    assert names_of(()) == ("source", "verify", "verify-kept", "noop")
     assert names_of(["cold,verify", "edit"]) == ("verify", "edit", "cold")
 
 

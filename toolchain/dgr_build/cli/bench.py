@@ -18,7 +18,9 @@ Both ways run in turns in one go, in a private workspace and cache that are gone
 
   source  resolve the source from its archive, against tar xzf of it (at most 2 times)
 
-  verify  prove the patch stack, against git am and a full reverse (at most 0.3 times)
+  verify  prove the patch stack, against git am and a full reverse in a clone made for it (at most 0.3 times)
+
+  verify-kept  the same, against a clone that is there already (no target)
 
   noop    a lane with nothing to do (under one second), beside ninja's own
 

@@ -10,7 +10,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from dgr_build.documents.base import Document, Sha1, Sha256, digest
 from dgr_build.documents.evidence import Environment, Line
 
-Verdict = Literal["met", "missed", "unresolved"]
+Verdict = Literal["met", "missed", "unresolved", "no target"]
 
 
 class Interval(Document):
@@ -54,7 +54,7 @@ class Row(Document):
         name: what it is called on the command line.
         ours: what the toolchain does.
         theirs: what it is held against.
-        target: what must hold.
+        target: what must hold, None where a comparison is only told.
         ours_seconds: our time in each pair, in order.
         theirs_seconds: the other's.
         ratio: ours to theirs, from the pairs.
@@ -66,7 +66,7 @@ class Row(Document):
     name: Line
     ours: Line
     theirs: Line
-    target: Target
+    target: Target | None = None
     ours_seconds: Annotated[tuple[PositiveFloat, ...], Field(min_length=2)]
     theirs_seconds: Annotated[tuple[PositiveFloat, ...], Field(min_length=2)]
     ratio: Interval
@@ -77,7 +77,7 @@ class Row(Document):
     def _is_of_pairs_and_claims_what_they_show(self) -> Self:
         if len(self.ours_seconds) != len(self.theirs_seconds):
             raise ValueError(f"{self.name}: {len(self.ours_seconds)} times of ours are no pairs")
-        if self.verdict != judge(self.ratio if self.target.of == "ratio" else self.seconds, self.target):
+        if self.verdict != judge(self.ratio, self.seconds, self.target):
             raise ValueError(f"{self.name}: the verdict {self.verdict} is not what the interval says")
         return self
 
@@ -125,8 +125,11 @@ class ToolchainBench(Document):
         return min(len(row.ours_seconds) for row in self.rows)
 
 
-def judge(interval: Interval, target: Target) -> Verdict:
-    """Say what an interval says of a target."""
+def judge(ratio: Interval, seconds: Interval, target: Target | None) -> Verdict:
+    """Say what the intervals of a row say of its target."""
+    if target is None:
+        return "no target"
+    interval = ratio if target.of == "ratio" else seconds
     if interval.high <= target.at_most:
         return "met"
     return "missed" if interval.low > target.at_most else "unresolved"

@@ -50,14 +50,14 @@ class Comparison:
         name: what it is called on the command line.
         ours: the toolchain's way.
         theirs: what it is held against.
-        target: what must hold.
+        target: what must hold, None where nothing must.
         warm_up: run each once before anything counts, so that files are in memory.
     """
 
     name: str
     ours: Way
     theirs: Way
-    target: Target
+    target: Target | None
     warm_up: bool = True
 
     def runs(self, pairs: int) -> int:
@@ -114,7 +114,7 @@ def row_of(comparison: Comparison, ours: Sequence[float], theirs: Sequence[float
         theirs_seconds=theirs,
         ratio=ratio,
         seconds=seconds,
-        verdict=judge(ratio if comparison.target.of == "ratio" else seconds, comparison.target),
+        verdict=judge(ratio, seconds, comparison.target),
     )
 
 

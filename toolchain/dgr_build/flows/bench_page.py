@@ -50,13 +50,15 @@ def _where(bench: ToolchainBench) -> str:
 def cells(row: Row) -> tuple[str, ...]:
     """Return a row as the cells of a table."""
     theirs = sorted(row.theirs_seconds)[len(row.theirs_seconds) // 2]
-    unit = " s" if row.target.of == "seconds" else ""
+    target = "none"
+    if row.target is not None:
+        target = f"at most {row.target.at_most:g}" + (" s" if row.target.of == "seconds" else "")
     return (
         row.name,
         spread(row.seconds),
         f"{theirs:.3g}",
         spread(row.ratio),
-        f"at most {row.target.at_most:g}{unit}",
+        target,
         row.verdict,
         str(len(row.ours_seconds)),
     )

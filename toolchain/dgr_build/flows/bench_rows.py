@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dgr_build.documents.bench import Target
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dgr_build.flows.bench_ground import Ground
 
 LANE = "cpu"
+_VERIFY = "dgr-build patch verify: every tree, there and back, with the source resolved"
 
 
 def source(ground: Ground) -> Comparison:
@@ -55,34 +57,70 @@ def source(ground: Ground) -> Comparison:
 
 
 def verify(ground: Ground) -> Comparison:
-    """Compare proving the stack both ways with git doing and undoing it in a clone.
+    """Compare proving the stack both ways with git doing it in a clone that is made for it.
+
+    Neither touches anything of the person's, and both start from the objects in the store.
 
     Raises:
         HostError: the source or git is not there.
     """
-    store = ground.resolved()
-    pin, series = load_pin(ground.ws.pin_file), load_series(ground.ws.series_file)
-    patches = [ground.ws.series_file.parent / entry.file for entry in series.patches]
-    clone = patched_clone(ground.place / "clone", store, pin.commit)
+    stack = _Stack.of(ground, "origin")
+    clone = ground.place / "clone"
 
-    def there_and_back() -> None:
-        git(clone, "am", "--quiet", *patches)
-        for patch in reversed(patches):
-            git(clone, "apply", "-R", patch)
+    def whole() -> None:
+        git(ground.place, "clone", "--quiet", "--shared", stack.clone / ".git", clone)
+        stack.there_and_back(clone)
 
     return Comparison(
         name="verify",
-        ours=Way(
-            what="dgr-build patch verify: every tree, there and back, with the source resolved",
-            run=lambda: _quiet(ground, "patch", "verify"),
-        ),
+        ours=Way(what=_VERIFY, run=lambda: _quiet(ground, "patch", "verify")),
         theirs=Way(
-            what="git am of the stack in a clone, then git apply -R of each patch",
-            prepare=lambda: _done(git(clone, "reset", "--quiet", "--hard", pin.commit)),
-            run=there_and_back,
+            what="git clone --shared, git am of the stack in it, then git apply -R of each patch",
+            prepare=lambda: remove(clone),
+            run=whole,
         ),
         target=Target(of="ratio", at_most=0.3),
     )
+
+
+def verify_kept(ground: Ground) -> Comparison:
+    """Compare proving the stack both ways with git doing it in a clone that is there already.
+
+    Raises:
+        HostError: the source or git is not there.
+    """
+    stack = _Stack.of(ground, "kept")
+    return Comparison(
+        name="verify-kept",
+        ours=Way(what=_VERIFY, run=lambda: _quiet(ground, "patch", "verify")),
+        theirs=Way(
+            what="git am of the stack in a clean clone that is there, then git apply -R of each patch",
+            prepare=lambda: _done(git(stack.clone, "reset", "--quiet", "--hard", stack.commit)),
+            run=lambda: stack.there_and_back(stack.clone),
+        ),
+        target=None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stack:
+    clone: Path
+    commit: str
+    patches: tuple[Path, ...]
+
+    @staticmethod
+    def of(ground: Ground, name: str) -> _Stack:
+        pin, series = load_pin(ground.ws.pin_file), load_series(ground.ws.series_file)
+        return _Stack(
+            clone=patched_clone(ground.place / name, ground.resolved(), pin.commit),
+            commit=pin.commit,
+            patches=tuple(ground.ws.series_file.parent / entry.file for entry in series.patches),
+        )
+
+    def there_and_back(self, clone: Path) -> None:
+        git(clone, "am", "--quiet", *self.patches)
+        for patch in reversed(self.patches):
+            git(clone, "apply", "-R", patch)
 
 
 def noop(ground: Ground) -> Comparison:

@@ -48,6 +48,7 @@ class _Kind:
 ROWS = {
     "source": _Kind(make=bench_rows.source, pairs=5),
     "verify": _Kind(make=bench_rows.verify, pairs=10),
+    "verify-kept": _Kind(make=bench_rows.verify_kept, pairs=10),
     "noop": _Kind(make=bench_rows.noop, pairs=10),
     "edit": _Kind(make=bench_compile.edit, pairs=6, usual=False),
     "cold": _Kind(make=bench_compile.cold, pairs=3, usual=False),
