@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dgr_build import workspace
 from dgr_build.errors import BuildError, HostError
 from dgr_build.lanes import packages
 from dgr_build.lanes.packages import check_packages, ensure_packages
@@ -100,6 +101,60 @@ def test_packages_that_are_there_are_only_looked_at(fakes, ws, monkeypatch):
     assert found.missing == ()
     assert found.wanted == ("libgrpc++-dev", "libgtest-dev")
     assert len(_calls(fakes)) == 1
+
+
+@pytest.fixture
+def database(tmp_path, monkeypatch):
+    """A file that stands for what the package manager has installed."""
+    file = tmp_path / "status"
+    file.write_text("Package: one\n")
+    monkeypatch.setattr(packages.package_state, "__defaults__", ((file,),))
+    return file
+
+
+def test_nothing_is_asked_again_while_recipes_and_installed_packages_stay(fakes, ws, monkeypatch, database):
+    _as_user(monkeypatch)
+    _installed(fakes)
+    assert ensure_packages(ws) == ensure_packages(ws)
+    assert len(_calls(fakes)) == 1
+
+
+@pytest.mark.parametrize("changed", ["database", "recipe", "lock", "home"])
+def test_a_change_of_recipes_or_installed_packages_is_asked_about(fakes, ws, monkeypatch, database, changed):
+    _as_user(monkeypatch)
+    _installed(fakes)
+    ensure_packages(ws)
+    if changed == "database":
+        database.write_text("Package: two\nPackage: one\n")
+        (fakes / "installed" / "libgtest-dev").unlink()
+        with pytest.raises(HostError):
+            ensure_packages(ws)
+    elif changed == "recipe":
+        (ws.native / "conan" / "new.py").write_text("a = 1\n")
+        ensure_packages(ws)
+    elif changed == "lock":
+        (ws.native / "conan.lock").write_text(json.dumps(_LOCK, indent=1))
+        ensure_packages(ws)
+    else:
+        workspace.remove(ws.conan)
+        ensure_packages(ws)
+    assert len(_calls(fakes)) == 2
+
+
+def test_what_is_missing_is_never_remembered(fakes, ws, monkeypatch, database):
+    _as_user(monkeypatch)
+    for _ in range(2):
+        with pytest.raises(HostError):
+            ensure_packages(ws)
+
+
+def test_a_system_without_a_known_package_database_is_always_asked(fakes, ws, monkeypatch, database):
+    _as_user(monkeypatch)
+    _installed(fakes)
+    database.unlink()
+    ensure_packages(ws)
+    ensure_packages(ws)
+    assert len(_calls(fakes)) == 2
 
 
 def test_without_rights_the_one_line_to_run_is_given(fakes, ws, monkeypatch):

@@ -64,6 +64,21 @@ def test_second_run_on_the_same_tree_changes_nothing(upstream, tmp_path: Path) -
     assert checkout.stamp_of(dest).stat().st_mtime_ns == stamp.st_mtime_ns
 
 
+def test_what_the_stamp_of_the_same_tree_knows_is_not_read_from_the_store_again(
+    upstream, tmp_path: Path
+) -> None:
+    dest = tmp_path / "current"
+    checkout.update(upstream.store(), upstream.tree(), dest)
+    empty = DiskObjectStore.init(str(tmp_path / "nothing"))
+    assert checkout.update(empty, upstream.tree(), dest).written == 0
+    (dest / "empty").chmod(0o644)
+    (dest / "empty").write_bytes(b"not empty")
+    with pytest.raises(ProofError):
+        checkout.update(empty, upstream.tree(), dest)
+    checkout.update(upstream.store(), upstream.tree(), dest)
+    assert _content(dest) == _expected(upstream)
+
+
 def test_unchanged_files_keep_their_time_stamp_when_the_tree_changes(upstream, tmp_path: Path) -> None:
     dest, store = tmp_path / "current", upstream.store()
     first = upstream.tree()

@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgr_build import console
+from dgr_build.documents.base import digest
 from dgr_build.errors import BuildError, HostError
+from dgr_build.lanes.native_tree import tree_id
 from dgr_build.lanes.toolchain import own_program
 from dgr_build.process import run, run_lines
 from dgr_build.workspace import write_atomic
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dgr_build.workspace import Workspace
 
 _REMOTE = "dgr-system"
@@ -23,6 +27,9 @@ _APT_LISTS = Path("/var/lib/apt/lists")
 _MODE = "tools.system.package_manager:mode"
 _SUDO = "tools.system.package_manager:sudo"
 _SHOWN_LINES = 20
+_FOUND = "found.json"
+_OWN = ("conanfile.py", "conan.lock")
+_DATABASES = (Path("/var/lib/dpkg/status"), Path("/var/lib/rpm/rpmdb.sqlite"), Path("/var/lib/pacman/local"))
 _INSTALL = {
     "apt-get": "apt-get install -y --no-install-recommends",
     "dnf": "dnf install -y",
@@ -62,9 +69,14 @@ def ensure_packages(ws: Workspace) -> Packages:
         BuildError: the lock does not fit the recipes.
         HostError: something is missing and may not be installed, or could not be.
     """
+    state = package_state(ws)
+    known = _recalled(ws, state)
+    if known is not None:
+        return known
     with ws.lock("packages"):
         packages = check_packages(ws)
         if not packages.missing:
+            _remember(ws, state, packages)
             return packages
         names = " ".join(packages.missing)
         sudo = _sudo()
@@ -84,6 +96,43 @@ def ensure_packages(ws: Workspace) -> Packages:
                 remedy=packages.command,
             )
         return packages
+
+
+def package_state(ws: Workspace, databases: Sequence[Path] = _DATABASES) -> str:
+    """Return the digest of what Conan's answer depends on: the recipes, and what the system has installed.
+
+    Args:
+        ws: the workspace, for the recipes.
+        databases: files that change whenever a package manager installs or removes something.
+
+    Returns:
+        "" where no such file is known, so that nothing can be remembered.
+    """
+    seen = [
+        (str(file), status.st_ino, status.st_size, status.st_mtime_ns)
+        for file, status in ((file, file.stat()) for file in databases if file.exists())
+    ]
+    if not seen:
+        return ""
+    own = [(name, digest((ws.native / name).read_text())) for name in _OWN if (ws.native / name).is_file()]
+    recipes = ws.native / "conan"
+    return digest([seen, own, tree_id(recipes) if recipes.is_dir() else ""])
+
+
+def _recalled(ws: Workspace, state: str) -> Packages | None:
+    """Return what was found in this very state, when nothing was missing then."""
+    try:
+        known = json.loads((ws.conan / _FOUND).read_bytes())
+        if not state or known["state"] != state:
+            return None
+        return Packages(manager=known["manager"], wanted=tuple(known["wanted"]), missing=())
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _remember(ws: Workspace, state: str, packages: Packages) -> None:
+    found = {"state": state, "manager": packages.manager, "wanted": packages.wanted}
+    write_atomic(ws.conan / _FOUND, json.dumps(found).encode())
 
 
 def check_packages(ws: Workspace) -> Packages:

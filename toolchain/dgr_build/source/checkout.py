@@ -89,12 +89,12 @@ def update(store: BaseObjectStore, tree_id: str, dest: Path) -> Checkout:
             cause="its files would be replaced",
             remedy=f"name a folder that does not exist yet, or remove {dest}",
         )
-    want = _Wanted(tree=tree_id, files=dict(_files(store, tree_id)))
     try:
         with workspace.lock_file(dest.parent / f".{dest.name}.lock", f"the checkout {dest}"):
             for name in (f"{dest.name}-", f"{stamp_of(dest).name}-"):
                 workspace.sweep(dest.parent, name)
             stamp = _read_stamp(dest)
+            want = _wanted(store, tree_id, stamp)
             if not dest.exists() or not any(dest.iterdir()):
                 return _create(store, want, dest)
             return _change(store, want, dest, stamp)
@@ -104,6 +104,15 @@ def update(store: BaseObjectStore, tree_id: str, dest: Path) -> Checkout:
             cause=str(error),
             remedy="free some space and check who may write there",
         ) from error
+
+
+def _wanted(store: BaseObjectStore, tree_id: str, stamp: Stamp | None) -> _Wanted:
+    """Return what a folder must hold; a stamp of the same tree knows it already."""
+    if stamp and stamp.complete and stamp.tree == tree_id:
+        return _Wanted(
+            tree=tree_id, files={p: (seen[1], seen[0].encode()) for p, seen in stamp.files.items()}
+        )
+    return _Wanted(tree=tree_id, files=dict(_files(store, tree_id)))
 
 
 def _files(store: BaseObjectStore, tree_id: str) -> Iterator[tuple[str, tuple[int, bytes]]]:
