@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dgr_build.artifacts import tiny_deepseek4, tiny_llama
-from dgr_build.artifacts.gguf_index import part_paths, read_index
+from dgr_build.artifacts.gguf_index import read_index
 from dgr_build.artifacts.manifest import ensure_manifest, load, manifest_of, verify
+from dgr_build.artifacts.parts import part_paths
 from dgr_build.artifacts.tiny import make_tiny
 from dgr_build.artifacts.tiny_spec import TinySpec
 from dgr_build.documents.recipe import TinyModel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 
 import numpy as np
 import pytest
@@ -228,3 +229,32 @@ def test_a_recipes_file_must_be_the_artifact_that_it_names(tmp_path, short_spec)
     foreign = Model(file=ModelFile(path=artifact.path, digest="0" * 64))
     with pytest.raises(ArtifactError):
         provide(foreign)
+
+
+def test_a_model_that_nobody_touched_is_not_hashed_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("DGR_MODELS", str(tmp_path / "models"))
+    made = provide(Model(tiny=_LLAMA))
+    provide(Model(tiny=_LLAMA))
+    hashed = []
+    monkeypatch.setattr(manifests, "_sha256", lambda *_: hashed.append(1))
+    assert provide(Model(tiny=_LLAMA)) == made
+    assert not hashed
+
+
+@pytest.mark.parametrize("touched", ["model", "manifest", "note"])
+def test_a_model_is_hashed_again_when_any_of_its_files_was_touched(tmp_path, monkeypatch, touched):
+    monkeypatch.setenv("DGR_MODELS", str(tmp_path / "models"))
+    made = provide(Model(tiny=_LLAMA))
+    provide(Model(tiny=_LLAMA))
+    note = made.manifest_path.with_name(made.manifest_path.name + ".seen")
+    file = {"model": made.path, "manifest": made.manifest_path, "note": note}[touched]
+    status = file.stat()
+    if touched == "note":
+        file.write_text("{}")
+    else:
+        file.write_bytes(file.read_bytes())  # the same bytes, and the old time: only the change time tells
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    honest, hashed = manifests._sha256, []
+    monkeypatch.setattr(manifests, "_sha256", lambda *args: hashed.append(1) or honest(*args))
+    assert provide(Model(tiny=_LLAMA)) == made
+    assert hashed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 # What the library raises at one or another broken byte.
 _BROKEN = (ValueError, LookupError, TypeError, ArithmeticError, MemoryError, RecursionError, OSError)
-_PART = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
 
 
 class _StrictReader(GGUFReader):
@@ -47,33 +45,6 @@ class Index:
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of an architecture's key, such as `block_count`."""
         return self.metadata.get(f"{self.metadata['general.architecture']}.{key}", default)
-
-
-def part_paths(path: Path) -> tuple[Path, ...]:
-    """Return all files of the model that `path` belongs to, in order.
-
-    Args:
-        path: a whole GGUF, or any part of a split one.
-
-    Raises:
-        ArtifactError: a file is missing.
-    """
-    named = _PART.match(path.name)
-    paths = [path]
-    if named:
-        count = int(named["count"])
-        paths = [
-            path.with_name(f"{named['stem']}-{number:05d}-of-{count:05d}.gguf")
-            for number in range(1, count + 1)
-        ]
-    missing = [part for part in paths if not part.is_file()]
-    if missing or not paths:
-        raise ArtifactError(
-            f"no model file {missing[0] if missing else path}",
-            cause=f"{len(missing)} of {len(paths)} files are missing",
-            remedy="check the path; `dgr-build model tiny --help` shows how to make a tiny model",
-        )
-    return tuple(paths)
 
 
 def read_index(paths: tuple[Path, ...]) -> Index:

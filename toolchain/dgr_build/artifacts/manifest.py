@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dgr_build.artifacts.effort import over_bytes
-from dgr_build.artifacts.gguf_index import Index, part_paths, read_index
+from dgr_build.artifacts.parts import part_paths
 from dgr_build.artifacts.storage import check_model_path
 from dgr_build.documents.artifact import ArtifactManifest, Part
 from dgr_build.documents.base import load_json, save_json
@@ -16,6 +16,7 @@ from dgr_build.errors import ArtifactError, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dgr_build.artifacts.gguf_index import Index
     from dgr_build.console import Task
 
 _CHUNK = 1 << 20
@@ -58,6 +59,8 @@ def manifest_of(path: Path) -> Artifact:
     Raises:
         ArtifactError: the file is missing, broken or under /home.
     """
+    from dgr_build.artifacts.gguf_index import read_index  # noqa: PLC0415 - a warm lane reads none
+
     paths = part_paths(check_model_path(path))
     for part in paths:
         check_model_path(part)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dgr_build import console
-from dgr_build.artifacts import tiny_deepseek4, tiny_llama
 from dgr_build.artifacts.effort import over_bytes
 from dgr_build.artifacts.manifest import Artifact, manifest_of, manifest_path, verify, write_manifest
+from dgr_build.artifacts.parts import part_names
+from dgr_build.artifacts.seen import known_sound, remember_sound
 from dgr_build.artifacts.storage import check_model_path, models_root
-from dgr_build.artifacts.tiny_write import part_names, write_model
 from dgr_build.errors import ArtifactError, UsageError
 from dgr_build.workspace import lock_file, publish, require_space, staging, sweep
 
@@ -26,6 +26,8 @@ _HEADERS = 1 << 20  # room for metadata and tensor tables of one part
 
 def tiny_spec(request: TinyModel) -> TinySpec:
     """Return the model that a request asks for, as data."""
+    from dgr_build.artifacts import tiny_deepseek4, tiny_llama  # noqa: PLC0415 - slow to load, needed once
+
     if request.arch == tiny_llama.ARCH:
         dense = tiny_llama.WIDE if request.profile == "wide" else tiny_llama.SMALL
         return tiny_llama.spec(dense, tied=request.tied)
@@ -49,6 +51,8 @@ def make_tiny(request: TinyModel, out: Path | None = None, *, spec: TinySpec | N
         HostError: there is not enough space.
         UsageError: `out` does not end in `.gguf`.
     """
+    from dgr_build.artifacts.tiny_write import write_model  # noqa: PLC0415 - slow to load, needed once
+
     target = default_path(request) if out is None else out
     if target.suffix != ".gguf":
         raise UsageError(
@@ -108,13 +112,19 @@ def provide(model: Model) -> Artifact:
     return artifact
 
 
+def _verified(first: Path) -> Artifact:
+    sound = verify(first)
+    remember_sound(sound)
+    return sound
+
+
 def _provide_tiny(request: TinyModel) -> Artifact:
     target = default_path(request)
     first = target.with_name(part_names(target.stem, request.split)[0])
     with lock_file(target.with_suffix(".lock"), target.name):
         if manifest_path(first).is_file():
             try:
-                return verify(first)
+                return known_sound(first) or _verified(first)
             except ArtifactError as error:
                 console.warn(f"{error.message} ({error.cause}); making it again")
         return make_tiny(request, target)

@@ -9,6 +9,7 @@ from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter
 from gguf.quants import quantize
 
 from dgr_build.artifacts import randomness
+from dgr_build.artifacts.parts import part_names
 from dgr_build.artifacts.tiny_spec import Fill, TensorSpec, TinySpec
 from dgr_build.artifacts.tokenizer import BOS, EOS, UNK, TokenType, vocabulary
 
@@ -22,13 +23,6 @@ if TYPE_CHECKING:
     from dgr_build.documents.recipe import TinyModel
 
 _BYTE_ROW_SCALE = 0.25
-
-
-def part_names(stem: str, count: int) -> tuple[str, ...]:
-    """Return the file names of a model: `STEM.gguf`, or llama.cpp's names for the parts of a split one."""
-    if count == 1:
-        return (f"{stem}.gguf",)
-    return tuple(f"{stem}-{number:05d}-of-{count:05d}.gguf" for number in range(1, count + 1))
 
 
 def write_model(folder: Path, stem: str, spec: TinySpec, request: TinyModel, task: Task) -> list[Path]:

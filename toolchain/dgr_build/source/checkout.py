@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dulwich.objects import Blob
@@ -22,7 +22,7 @@ from dgr_build.source.names import EXECUTABLE, why_unsafe
 from dgr_build.source.proof import object_name, read_object, read_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from dulwich.object_store import BaseObjectStore
 
@@ -172,7 +172,7 @@ def _change(store: BaseObjectStore, want: _Wanted, dest: Path, stamp: Stamp | No
         if p not in files or known.get(p) != _seen(files[p], mode, blob)
     ]
     strays = [p for p in files if p not in want.files]
-    wanted_folders = {".", *(str(parent) for p in want.files for parent in PurePosixPath(p).parents)}
+    wanted_folders = _folders_of(want.files)
     stray_folders = [p for p in folders if p not in wanted_folders]
     if stamp and stamp.complete and stamp.tree == want.tree:
         if not stale and not strays and not stray_folders:
@@ -198,6 +198,17 @@ def _change(store: BaseObjectStore, want: _Wanted, dest: Path, stamp: Stamp | No
     return Checkout(
         tree=want.tree, path=dest, written=written, removed=len(strays), kept=len(want.files) - written
     )
+
+
+def _folders_of(files: Iterable[str]) -> set[str]:
+    """Return every folder that files lie in, the root as "."."""
+    folders = {"."}
+    for path in files:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    return folders
 
 
 def _put(store: BaseObjectStore, path: str, entry: tuple[int, bytes], dest: Path, spare: Path) -> bool:
