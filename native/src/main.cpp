@@ -3,6 +3,7 @@
 // Exit codes are those of the toolchain: 0 done, 2 usage, 9 artifact, 10 worker failed.
 
 #include "build-info.h"
+#include "engine/devices.h"
 #include "engine/llama-engine.h"
 #include "options.h"
 #include "rpc/server.h"
@@ -52,6 +53,14 @@ void print_version(bool json) {
     std::printf(format, dgr::WORKER_VERSION, facts.lane.c_str(), facts.lane_digest.c_str(), facts.isa.c_str(),
         facts.commit.c_str(), facts.base_tree.c_str(), facts.patched_tree.c_str(), facts.upstream_build,
         facts.upstream_version.c_str(), list.c_str());
+}
+
+void print_devices(bool json) {
+    std::string list;
+    for (const std::string & line : dgr::list_devices()) {
+        list += json ? (list.empty() ? "\"" : ", \"") + line + "\"" : line + "\n";
+    }
+    std::fputs((json ? "[" + list + "]\n" : list).c_str(), stdout);
 }
 
 // Readers see no port file or a whole one.
@@ -138,6 +147,10 @@ int main(int argc, char ** argv) {
     }
     if (options.show_version) {
         print_version(options.json);
+        return 0;
+    }
+    if (options.list_devices) {
+        print_devices(options.json);
         return 0;
     }
     options.engine.isa = dgr::build_facts().isa;

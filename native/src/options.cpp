@@ -12,6 +12,7 @@ static void add_engine_options(CLI::App & app, LlamaEngineParams & engine, SlotC
     app.add_option("--model", engine.model_path, "GGUF file, or the first part of a split one");
     app.add_option("--first", engine.range.first, "First own main layer");
     app.add_option("--last", engine.range.last, "One past the last own main layer; 0 is the end of the model");
+    app.add_option("--device", engine.device, "What computes, as --list-devices names it; auto is the build's own accelerator")->capture_default_str();
     app.add_option("--n-ctx", slots.n_ctx, "Positions a slot")->check(CLI::Range(1u, 1u << 24))->capture_default_str();
     app.add_option("--slots", slots.slots, "Sessions at once")->check(CLI::Range(1u, 256u))->capture_default_str();
     app.add_option("--n-ubatch", engine.n_ubatch, "Rows a frame at most")->check(CLI::Range(1u, 65536u))->capture_default_str();
@@ -36,12 +37,13 @@ Options parse_options(int argc, char ** argv, int & exit_code) {
     app.add_option("--port-file", options.port_file, "Where to write the port once the worker serves");
     app.add_option("--drain-ms", options.drain_ms, "How long a running frame may take to finish on SIGTERM")->capture_default_str();
     app.add_flag("--version", options.show_version, "Print what this worker was built from");
-    app.add_flag("--json", options.json, "With --version: as JSON");
+    app.add_flag("--list-devices", options.list_devices, "Print the devices that this build finds here");
+    app.add_flag("--json", options.json, "With --version or --list-devices: as JSON");
 
     exit_code = -1;
     try {
         app.parse(argc, argv);
-        if (!options.show_version && (options.engine.model_path.empty() || options.artifact_digest.empty())) {
+        if (!options.show_version && !options.list_devices && (options.engine.model_path.empty() || options.artifact_digest.empty())) {
             throw CLI::RequiredError("--model and --artifact-digest");
         }
     } catch (const CLI::ParseError & error) {

@@ -15,6 +15,7 @@ struct Options {
     std::string       port_file;
     uint32_t          drain_ms = 10000;
     bool              show_version = false;
+    bool              list_devices = false;
     bool              json         = false;
 };
 

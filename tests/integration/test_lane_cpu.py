@@ -16,16 +16,19 @@ from dgr_build.errors import CheckError, HostError
 from dgr_build.flows.lane_source import publish_source
 from dgr_build.lanes import doctor
 from dgr_build.lanes.build import Job, Options, build_plan
-from dgr_build.lanes.inspect import ask_version, inspect_worker
+from dgr_build.lanes.environment.manage import enter
+from dgr_build.lanes.inspect import Limits, ask_version, inspect_worker
 from dgr_build.lanes.isolation import without_network
-from dgr_build.lanes.lane import inspect_lane, plan_lane, worker_places
+from dgr_build.lanes.lane import Chosen, inspect_lane, plan_lane, worker_places
 from dgr_build.workspace import remove
 
 
 @pytest.fixture(scope="module")
 def planned(project_workspace, built_cpu_lane):
     ws = project_workspace
-    return plan_lane(ws, load_matrix(ws.matrix_file), "cpu", publish_source(ws).facts)
+    matrix = load_matrix(ws.matrix_file)
+    chosen = Chosen(name="cpu", matrix=matrix)
+    return plan_lane(ws, chosen, publish_source(ws).facts, enter(ws, matrix, chosen.lane.environment))
 
 
 def _lane(*arguments, **variables):
@@ -107,13 +110,15 @@ def test_the_worker_needs_nothing_but_the_c_and_c_plus_plus_runtime(built_cpu_la
 
 @pytest.mark.parametrize("backend", ["CUDA", "Vulkan"])
 def test_a_backend_that_is_not_really_inside_fails_the_inspection(built_cpu_lane, planned, backend):
+    limits = Limits(
+        libraries=planned.matrix.defaults.needed_libraries,
+        run_path=planned.chosen.lane.run_path,
+        glibc=planned.toolchain.libc.removeprefix("glibc "),
+        private=[],
+    )
     with pytest.raises(CheckError) as caught:
         inspect_worker(
-            built_cpu_lane.worker,
-            planned.worker,
-            allowed=planned.matrix.defaults.needed_libraries,
-            must_contain=["CPU", backend],
-            private=[],
+            built_cpu_lane.worker, planned.worker, limits, made=planned.made, must_contain=["CPU", backend]
         )
     assert backend in caught.value.message
 
@@ -128,7 +133,7 @@ def test_a_processor_that_lacks_the_instructions_never_starts_the_worker(
     built = build_plan(_job(project_workspace, planned, worker_places(project_workspace, "cpu")), Options())
     trap = dataclasses.replace(built, program=tmp_path / "must-not-run")
     with pytest.raises(HostError) as caught:
-        inspect_lane(project_workspace, planned, trap)
+        inspect_lane(project_workspace, planned, trap, None)
     assert "avx2" in caught.value.cause
 
 

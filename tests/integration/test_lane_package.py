@@ -88,7 +88,7 @@ def vendor(tmp_path_factory):
     for command in (shared, [*linked, f"-Wl,-rpath,$ORIGIN:{_RUN_PATH}"]):
         subprocess.run(command, check=True)
     variables = {"LD_LIBRARY_PATH": str(folder)}
-    said = ask_version(worker, variables)
+    said = ask_version(worker, variables=variables)
     brings = {"requires": ("nvidia-cublas==13.1.1.3",), "provided": (library.name,)}
     return _subject(worker, said, **brings), library
 

@@ -10,8 +10,9 @@ from dgr_build.documents.matrix import load_matrix
 from dgr_build.flows.lane_source import publish_source
 from dgr_build.lanes.build import configure
 from dgr_build.lanes.cmake_cache import assert_cache, assert_compile_flags, read_cache
+from dgr_build.lanes.environment.manage import enter
 from dgr_build.lanes.isolation import without_network
-from dgr_build.lanes.lane import plan_lane, reference_places
+from dgr_build.lanes.lane import Chosen, plan_lane, reference_places
 from dgr_build.lanes.variables import build_variables
 from dgr_build.workspace import Workspace
 
@@ -27,14 +28,16 @@ def ws():
 
 @pytest.fixture(scope="module")
 def planned(ws):
-    return plan_lane(ws, load_matrix(ws.matrix_file), "cpu", publish_source(ws).facts)
+    matrix = load_matrix(ws.matrix_file)
+    chosen = Chosen(name="cpu", matrix=matrix)
+    return plan_lane(ws, chosen, publish_source(ws).facts, enter(ws, matrix, chosen.lane.environment))
 
 
 def _configured(ws, planned, build: Path, **variables):
     """Configure the unpatched tree in a folder of its own and return CMake's cache."""
     places = replace(reference_places(ws, "cpu"), build=build)
     arguments = planned.reference.arguments(places, planned.toolchain, launcher=None)
-    stated = build_variables(planned.reference.variables, planned.matrix.defaults, ws, cached=False)
+    stated = build_variables(planned.reference.variables, planned.matrix.defaults, {})
     stated = {name: value for name, value in (stated | variables).items() if value is not None}
     log = build.with_suffix(".log")
     configure([*without_network(), planned.toolchain.cmake.path, *arguments], stated, log)

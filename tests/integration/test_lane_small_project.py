@@ -15,10 +15,10 @@ import pytest
 from dgr_build.documents.matrix import load_matrix
 from dgr_build.errors import BuildError, CheckError
 from dgr_build.lanes.build import Job, Options, build_plan
-from dgr_build.lanes.inspect import inspect_worker
+from dgr_build.lanes.inspect import Limits, inspect_worker
 from dgr_build.lanes.isolation import without_network
 from dgr_build.lanes.plan import Inputs, Places, SourceFacts, render
-from dgr_build.lanes.toolchain import find_toolchain
+from dgr_build.lanes.toolchain import find_program, find_toolchain
 from dgr_build.workspace import Workspace
 
 _MATRIX = load_matrix(Path(__file__).resolve().parents[2] / "lanes" / "matrix.toml")
@@ -99,6 +99,17 @@ class _Small:
     def build(self, **options):
         return build_plan(self.job, Options(jobs=1, **options))
 
+    def inspect(self, built, plan, *, must_contain):
+        limits = Limits(
+            libraries=self.matrix.defaults.needed_libraries,
+            run_path=("$ORIGIN",),
+            glibc=self.toolchain.libc.removeprefix("glibc "),
+            private=[self.folder],
+        )
+        return inspect_worker(
+            built.program, plan, limits, made=self.toolchain.made, must_contain=must_contain
+        )
+
     def hits(self):
         """How often the compiler cache has answered."""
         told = subprocess.run(
@@ -119,20 +130,14 @@ def small(tmp_path):
 
 @pytest.fixture
 def cached(small):
-    if small.toolchain.ccache is None:
+    if find_program("ccache", small.toolchain.path) is None:
         pytest.skip("ccache is not installed")
     return small
 
 
 def test_a_project_in_a_folder_with_spaces_and_umlauts_builds_and_says_what_it_is(small):
     built = small.build()
-    seen = inspect_worker(
-        built.program,
-        small.job.plan,
-        allowed=_MATRIX.defaults.needed_libraries,
-        must_contain=["CPU"],
-        private=[small.folder],
-    )
+    seen = small.inspect(built, small.job.plan, must_contain=["CPU"])
     assert seen.version["lane_digest"] == built.digest == small.job.plan.digest
 
 
@@ -162,13 +167,7 @@ def test_a_worker_of_another_lane_does_not_pass_inspection(small):
     built = small.build()
     other = dataclasses.replace(small.job.plan, lane="cuda")
     with pytest.raises(CheckError):
-        inspect_worker(
-            built.program,
-            other,
-            allowed=_MATRIX.defaults.needed_libraries,
-            must_contain=["CUDA"],
-            private=[],
-        )
+        small.inspect(built, other, must_contain=["CUDA"])
 
 
 def test_other_compilers_start_over(small, capfd):
@@ -221,10 +220,12 @@ def test_a_compile_error_names_the_file_and_what_is_done_is_kept(small):
 
 
 def test_a_compiler_killed_for_memory_is_reported_with_its_file(small, tmp_path):
-    launcher = tmp_path / "launcher"
+    launcher = tmp_path / "launchers" / "ccache"
+    launcher.parent.mkdir()
     launcher.write_text('#!/bin/sh\ncase "$*" in *other.cpp*) kill -9 $$ ;; esac\nexec "$@"\n')
     launcher.chmod(0o755)
-    small.toolchain = dataclasses.replace(small.toolchain, ccache=launcher)
+    path = (str(launcher.parent), *small.toolchain.path)
+    small.toolchain = dataclasses.replace(small.toolchain, path=path)
     with pytest.raises(BuildError) as caught:
         small.build()
     assert "out of memory" in caught.value.message

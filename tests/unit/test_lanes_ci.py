@@ -106,6 +106,14 @@ def test_a_job_for_no_lane_is_refused_by_name(data):
     assert caught.value.remedy
 
 
+def test_a_job_for_no_profile_of_its_lane_is_refused(data):
+    data["ci"]["lane"]["cuda"] = {"jobs": [{"profile": "quikc"}]}
+    with pytest.raises(UsageError) as caught:
+        jobs(_changed(data))
+    assert "quikc" in caught.value.message
+    assert "quick" in caught.value.cause
+
+
 def test_two_jobs_of_one_name_are_refused(data):
     data["ci"]["lane"]["cpu"] = {"jobs": [{}, {"events": ["push"]}]}
     with pytest.raises(UsageError) as caught:

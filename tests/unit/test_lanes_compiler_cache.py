@@ -1,6 +1,7 @@
 """Choosing a compiler cache: by one setting, without telling a password, and never for a release."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,15 @@ def test_without_a_setting_ccache_answers_from_the_cache_of_the_user(ws, program
     assert cache.launcher.name == "ccache"
     assert cache.variables["CCACHE_DIR"] == str(ws.ccache)
     assert cache.variables["CCACHE_BASEDIR"] == str(ws.project)
+    assert cache.variables["CCACHE_NOHASHDIR"] == "1"
+    assert "CCACHE_DISABLE" not in cache.variables
     assert not cache.apart
+
+
+def test_a_workspace_elsewhere_does_not_make_the_whole_machine_relative(ws, programs):
+    apart = replace(ws, root=Path("/big/dgr"))
+    cache = choose(apart, programs("ccache"), setting=None, uncached=False)
+    assert cache.variables["CCACHE_BASEDIR"] == "/big/dgr"
 
 
 def test_without_ccache_nothing_answers_and_this_is_said(ws, programs):

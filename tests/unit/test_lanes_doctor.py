@@ -10,6 +10,7 @@ import pytest
 from dgr_build.cli.main import run
 from dgr_build.documents.matrix import Environment, InstructionSet, load_matrix
 from dgr_build.errors import HostError
+from dgr_build.flows import doctor as flow
 from dgr_build.flows.doctor import Report, consult, enough
 from dgr_build.lanes.doctor import examine, missing_cpu_flags, refuse, require_cpu
 from dgr_build.lanes.environment_needs import EnvironmentState
@@ -301,14 +302,15 @@ def test_without_a_lane_only_lane_cpu_decides(machine):
     assert not enough(consult(ws, host=machine))
 
 
-def test_the_state_of_each_environment_is_asked_for_by_its_name(machine):
+def test_the_state_of_each_environment_is_asked_for_by_its_name(machine, monkeypatch):
     asked = []
 
-    def state(name):
+    def state(_ws, _matrix, name):
         asked.append(name)
         return EnvironmentState(made=False, size=5_800_000_000)
 
-    consult(Workspace.open(), "rocm", host=machine, environment_state=state)
+    monkeypatch.setattr(flow, "environment_state", state)
+    consult(Workspace.open(), "rocm", host=machine)
     assert asked == [_MATRIX.lane["rocm"].environment]
 
 

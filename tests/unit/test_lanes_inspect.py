@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from dgr_build.errors import CheckError
-from dgr_build.lanes.inspect import ElfFacts, ask_version, check_elf, check_version, elf_facts
+from dgr_build.lanes.inspect import ElfFacts, Limits, ask_version, check_elf, check_version, elf_facts
 from dgr_build.lanes.plan import SourceFacts
 
 _SOURCE = SourceFacts(
@@ -33,6 +34,7 @@ _SAID = {
     "backends": ["CPU"],
 }
 _FACTS = ElfFacts(machine="EM_X86_64", needed=("libc.so.6",), loader_paths=(), text_relocations=False)
+_LIMITS = Limits(libraries={"libc.so.6"}, run_path=("$ORIGIN",), glibc="2.36", private=())
 
 
 @pytest.fixture
@@ -92,7 +94,7 @@ def test_a_program_that_cannot_say_what_it_is_shows_how_it_ended(program, script
 
 
 def test_a_fit_program_passes(program):
-    check_elf(program("true"), _FACTS, {"libc.so.6"}, [Path("/secret/folder")])
+    check_elf(program("true"), _FACTS, replace(_LIMITS, private=[Path("/secret/folder")]))
 
 
 @pytest.mark.parametrize(
@@ -100,22 +102,50 @@ def test_a_fit_program_passes(program):
     [
         ({"needed": ("libc.so.6", "libcudart.so.13")}, "libcudart.so.13"),
         ({"loader_paths": ("/opt/build/lib",)}, "/opt/build/lib"),
+        ({"loader_paths": ("$ORIGIN:/opt/build/lib",)}, "/opt/build/lib"),
+        ({"loader_paths": ("$ORIGIN", "/opt/build/lib")}, "/opt/build/lib"),
+        ({"versions": {"libc.so.6": ("GLIBC_2.2.5", "GLIBC_2.38")}}, "2.38"),
+        ({"versions": {"libm.so.6": ("GLIBC_2.37",)}}, "2.37"),
         ({"text_relocations": True}, "relocations"),
     ],
 )
 def test_what_a_program_must_not_have_is_named(program, change, shown):
     with pytest.raises(CheckError) as caught:
-        check_elf(program("true"), replace(_FACTS, **change), {"libc.so.6"}, [])
+        check_elf(program("true"), replace(_FACTS, **change), _LIMITS)
     assert shown in caught.value.cause
 
 
 def test_a_program_may_search_its_own_folder(program):
-    check_elf(program("true"), replace(_FACTS, loader_paths=("$ORIGIN",)), {"libc.so.6"}, [])
+    check_elf(program("true"), replace(_FACTS, loader_paths=("$ORIGIN",)), _LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("stated", "wanted"), [(("$ORIGIN", "$ORIGIN/../lib"), True), (("$ORIGIN/../lib", "$ORIGIN"), False)]
+)
+def test_the_loader_searches_the_stated_folders_in_their_order(program, stated, wanted):
+    limits = replace(_LIMITS, run_path=("$ORIGIN", "$ORIGIN/../lib"))
+    facts = replace(_FACTS, loader_paths=(":".join(stated),))
+    with nullcontext() if wanted else pytest.raises(CheckError):
+        check_elf(program("true"), facts, limits)
+
+
+@pytest.mark.parametrize(
+    ("versions", "glibc"),
+    [
+        ({}, "0"),
+        ({"libstdc++.so.6": ("GLIBCXX_3.4.99",)}, "0"),
+        ({"libc.so.6": ("GLIBC_2.4", "GLIBC_2.17"), "libm.so.6": ("GLIBC_2.29",)}, "2.29"),
+        ({"libc.so.6": ("GLIBC_2.9", "GLIBC_2.10", "GLIBC_PRIVATE")}, "2.10"),
+    ],
+)
+def test_the_glibc_of_a_program_is_the_newest_that_any_symbol_asks_for(versions, glibc):
+    assert replace(_FACTS, versions=versions).glibc == glibc
 
 
 def test_a_path_of_the_build_inside_a_program_is_found(program):
+    limits = replace(_LIMITS, private=[Path("/home of/project")])
     with pytest.raises(CheckError) as caught:
-        check_elf(program("# /home of/project/src/x.cpp"), _FACTS, {"libc.so.6"}, [Path("/home of/project")])
+        check_elf(program("# /home of/project/src/x.cpp"), _FACTS, limits)
     assert "/home of/project" in caught.value.cause
 
 
@@ -124,6 +154,8 @@ def test_the_libraries_of_a_real_program_are_read():
     facts = elf_facts(Path(sys.executable).resolve())
     assert any(name.startswith("libc.so") for name in facts.needed)
     assert not facts.text_relocations
+    assert facts.glibc != "0"
+    assert any(version.startswith("GLIBC_") for version in facts.versions["libc.so.6"])
 
 
 def test_a_file_that_is_no_program_is_refused(tmp_path):

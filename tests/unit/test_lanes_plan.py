@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dgr_build.documents.matrix import load_matrix
+from dgr_build.lanes.environment.made import Made
 from dgr_build.lanes.plan import Inputs, Places, SourceFacts, render
 from dgr_build.lanes.toolchain import Program, Toolchain
 
@@ -26,13 +27,14 @@ def _program(name):
 
 
 _TOOLCHAIN = Toolchain(
+    made=Made(name="host", kind="host", digest="4" * 64),
     cmake=_program("cmake"),
     ninja=_program("ninja"),
     c=_program("gcc"),
     cxx=_program("g++"),
     linker=_program("ld"),
     target="x86_64-linux-gnu",
-    ccache=Path("/usr/bin/ccache"),
+    libc="glibc 2.36",
     path=("/usr/bin", "/bin"),
 )
 

@@ -6,17 +6,9 @@ import pytest
 
 from dgr_build.documents.matrix import load_matrix
 from dgr_build.lanes.variables import build_variables, stated_variables
-from dgr_build.workspace import Workspace
 
 _DEFAULTS = load_matrix(Path(__file__).resolve().parents[2] / "lanes" / "matrix.toml").defaults
 _STATED = stated_variables(_DEFAULTS, ("/usr/bin", "/bin"), 1_790_812_800)
-
-
-@pytest.fixture
-def ws():
-    return Workspace(
-        project=Path("/home of/project"), root=Path("/home of/project/.dgr"), cache=Path("/cache")
-    )
 
 
 _FOREIGN = (
@@ -26,40 +18,27 @@ _FOREIGN = (
 
 
 @pytest.mark.parametrize("name", _FOREIGN.split())
-def test_variables_of_the_caller_do_not_reach_the_build(ws, monkeypatch, name):
+def test_variables_of_the_caller_do_not_reach_the_build(monkeypatch, name):
     monkeypatch.setenv(name, "/from/the/caller")
-    variables = build_variables(_STATED, _DEFAULTS, ws, cached=True)
+    variables = build_variables(_STATED, _DEFAULTS, {})
     assert "/from/the/caller" not in variables.values()
 
 
-def test_time_language_and_path_are_stated_whatever_the_caller_has(ws, monkeypatch):
+def test_time_language_and_path_are_stated_whatever_the_caller_has(monkeypatch):
     for name in ("SOURCE_DATE_EPOCH", "PATH", "LC_ALL", "TZ"):
         monkeypatch.setenv(name, "99")
-    variables = build_variables(_STATED, _DEFAULTS, ws, cached=True)
+    variables = build_variables(_STATED, _DEFAULTS, {})
     assert variables["SOURCE_DATE_EPOCH"] == "1790812800"
     assert variables["PATH"] == "/usr/bin:/bin"
     assert variables["TZ"] == "UTC"
 
 
-def test_a_variable_on_the_list_is_handed_on(ws, monkeypatch):
+def test_a_variable_on_the_list_is_handed_on(monkeypatch):
     monkeypatch.setenv("TMPDIR", "/big/tmp")
-    assert build_variables(_STATED, _DEFAULTS, ws, cached=True)["TMPDIR"] == "/big/tmp"
+    assert build_variables(_STATED, _DEFAULTS, {})["TMPDIR"] == "/big/tmp"
 
 
-def test_the_compiler_cache_is_shared_between_clones(ws):
-    variables = build_variables(_STATED, _DEFAULTS, ws, cached=True)
+def test_what_the_compiler_cache_needs_is_in_the_environment():
+    variables = build_variables(_STATED, _DEFAULTS, {"CCACHE_DIR": "/cache/ccache"})
     assert variables["CCACHE_DIR"] == "/cache/ccache"
-    assert variables["CCACHE_BASEDIR"] == "/home of/project"
-    assert variables["CCACHE_NOHASHDIR"] == "1"
-    assert "CCACHE_DISABLE" not in variables
-
-
-def test_a_workspace_elsewhere_does_not_make_the_whole_machine_relative(ws):
-    apart = Workspace(project=ws.project, root=Path("/big/dgr"), cache=ws.cache)
-    assert build_variables(_STATED, _DEFAULTS, apart, cached=True)["CCACHE_BASEDIR"] == "/big/dgr"
-
-
-def test_an_uncached_build_switches_the_cache_off(ws):
-    variables = build_variables(_STATED, _DEFAULTS, ws, cached=False)
-    assert variables["CCACHE_DISABLE"] == "1"
-    assert "CCACHE_DIR" not in variables
+    assert "CCACHE_DIR" not in build_variables(_STATED, _DEFAULTS, {})

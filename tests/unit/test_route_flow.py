@@ -12,6 +12,7 @@ from dgr_build.cli.main import run as cli
 from dgr_build.documents.recipe import Recipe
 from dgr_build.errors import CheckError, HostError, UsageError
 from dgr_build.flows import run as flow
+from dgr_build.route.program import Program
 from dgr_build.route.reference import WholeRun
 
 _TEXT = "aä€😀\n".encode()
@@ -28,13 +29,21 @@ def recipe():
 
 
 @pytest.fixture
+def ws(ws, project_root):
+    """The workspace, with the project's own lanes."""
+    ws.matrix_file.parent.mkdir(parents=True)
+    ws.matrix_file.write_bytes((project_root / "lanes" / "matrix.toml").read_bytes())
+    return ws
+
+
+@pytest.fixture
 def faked(route_fake, recipe, monkeypatch, tmp_path):
     """`run_recipe` over fake stages; `asked` keeps jobs of the whole model, `wrong` bends its answer."""
     state = SimpleNamespace(asked=[], wrong=lambda whole: whole)
 
     @contextmanager
     def started(ws, recipe, programs, artifact):
-        assert programs == {"cpu": tmp_path / "dgr-shard-worker"}
+        assert programs == {"cpu": Program(path=tmp_path / "dgr-shard-worker")}
         with route_fake.stages(4) as route:
             state.route = route
             yield [SimpleNamespace(address=stage.address) for stage in route]
@@ -52,8 +61,8 @@ def faked(route_fake, recipe, monkeypatch, tmp_path):
         lambda _: SimpleNamespace(digest="ab" * 32, manifest=SimpleNamespace(n_vocab=_VOCABULARY), path=None),
     )
     monkeypatch.setattr(flow, "check_placement", lambda *_: None)
-    monkeypatch.setattr(flow, "_worker", lambda *_: tmp_path / "dgr-shard-worker")
-    monkeypatch.setattr(flow, "_reference", lambda *_: tmp_path / "dgr-reference")
+    monkeypatch.setattr(flow, "worker_of", lambda *_: Program(path=tmp_path / "dgr-shard-worker"))
+    monkeypatch.setattr(flow, "reference_of", lambda *_: tmp_path / "dgr-reference")
     monkeypatch.setattr(flow, "_expected", lambda *_: None)
     monkeypatch.setattr(flow, "workers", started)
     monkeypatch.setattr(flow, "run_whole", whole)

@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dgr_build.documents.recipe import Recipe
 from dgr_build.errors import HostError, RouteError
+from dgr_build.route.program import Program
 from dgr_build.route.workers import arguments, workers
 
 _SERVE = """
@@ -63,7 +64,7 @@ def program(tmp_path):
         script.write_text(f"import os\n{note}\n{textwrap.dedent(body)}")
         file.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')  # a shebang holds no spaces
         file.chmod(0o755)
-        return file
+        return Program(path=file)
 
     make.serving = lambda: make("serving", _SERVE.format(status="SERVING"))
     make.pids = lambda: [int(pid) for pid in (tmp_path / "pids").read_text().split()]
@@ -74,12 +75,14 @@ def recipe_of(*lanes):
     stages = [{"name": f"s{n}", "first": n, "last": n + 1, "lane": lane} for n, lane in enumerate(lanes)]
     numerics = {"n_ubatch": 8, "n_threads": 2, "n_threads_batch": 3, "flash_attn": "on", "type_v": "q8_0"}
     model = {"tiny": {"arch": "llama"}}
+    mode = "exact" if len(set(lanes)) == 1 else "mixed"
     return Recipe.model_validate(
         {
             "name": "made",
             "purpose": "a test",
             "model": model,
             "stages": stages,
+            "mode": mode,
             "n_ctx": 96,
             "n_slots": 5,
             "numerics": numerics,
@@ -102,13 +105,14 @@ def break_route(pid):
 
 def test_a_worker_is_started_with_what_the_recipe_says():
     recipe = recipe_of("cpu", "cpu")
-    words = arguments(Path("/bin/worker"), recipe, recipe.stages[1], _ARTIFACT)
+    words = arguments(Program(path=Path("/bin/worker"), device="CUDA1"), recipe, recipe.stages[1], _ARTIFACT)
     assert words[0] == "/bin/worker"
     assert dict(zip(words[1::2], words[2::2], strict=True)) == {
         "--model": "/models/tiny.gguf",
         "--artifact-digest": "ab" * 32,
         "--first": "1",
         "--last": "2",
+        "--device": "CUDA1",
         "--n-ctx": "96",
         "--slots": "5",
         "--n-ubatch": "8",
@@ -182,7 +186,7 @@ def test_workers_are_stopped_whatever_ends_the_block(ws, program, end):
 
 
 def test_a_program_that_cannot_be_started_leaves_none_behind(ws, program, tmp_path):
-    programs = {"cpu": program("sleeping", _SLEEP), "cuda": tmp_path / "missing"}
+    programs = {"cpu": program("sleeping", _SLEEP), "cuda": Program(path=tmp_path / "missing")}
     with pytest.raises(HostError), workers(ws, recipe_of("cpu", "cuda"), programs, _ARTIFACT):
         pytest.fail("it serves")
     deadline = time.monotonic() + 5

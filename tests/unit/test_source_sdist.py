@@ -9,7 +9,7 @@ import pytest
 
 from dgr_build.documents.pin import SdistProvider
 from dgr_build.errors import ProofError, SourceUnavailableError
-from dgr_build.source import download
+from dgr_build.source import download, index
 from dgr_build.source.index_settings import IndexSettings
 from dgr_build.source.proof import prove_tree
 from dgr_build.source.providers import sdist
@@ -62,7 +62,7 @@ def indexes(monkeypatch: pytest.MonkeyPatch):
     """Set what pip is set to: only this is looked at."""
 
     def use(**fields) -> None:
-        monkeypatch.setattr(sdist, "pip_settings", lambda _: IndexSettings(**fields))
+        monkeypatch.setattr(index, "pip_settings", lambda _: IndexSettings(**fields))
 
     return use
 

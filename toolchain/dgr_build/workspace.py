@@ -90,6 +90,10 @@ class Workspace:
         """What works with what: compilers, toolkits, devices."""
         return self.project / "lanes" / "compatibility.toml"
 
+    def environment_lock(self, name: str) -> Path:
+        """Return the lock of an environment."""
+        return self.project / "lanes" / "locks" / f"{name}.lock"
+
     @property
     def native(self) -> Path:
         """The C++ sources of the shard worker."""
@@ -121,9 +125,28 @@ class Workspace:
         return self.root / "build" / lane
 
     @property
+    def host_overrides(self) -> Path:
+        """A person's overrides of lanes on this machine; may be absent, nothing here writes it."""
+        return self.root / "overrides.toml"
+
+    @property
+    def environments(self) -> Path:
+        """Debian roots and toolkits that were made here."""
+        return self.root / "environments"
+
+    @property
+    def dist(self) -> Path:
+        """Packages of built workers: wheels and tarballs."""
+        return self.root / "dist"
+
+    @property
     def conan(self) -> Path:
         """Conan's home; nothing of the person's own Conan is read or written."""
         return self.root / "conan"
+
+    def reproduction(self, name: str) -> Path:
+        """Return the folder of one of the builds that are held against each other."""
+        return self.root / "reproduce" / name
 
     def logs(self, name: str) -> Path:
         """Return the folder for the logs of one kind of run."""
@@ -143,6 +166,11 @@ class Workspace:
     def downloads(self) -> Path:
         """Downloads, shared between clones."""
         return self.cache / "downloads"
+
+    @property
+    def debs(self) -> Path:
+        """Debian packages, kept so that a lock can be made again after a mirror has moved on."""
+        return self.downloads / "debs"
 
     @property
     def ccache(self) -> Path:
@@ -222,6 +250,23 @@ def socket_folder(wanted: Path, name: str) -> Iterator[Path]:
                     remedy="set TMPDIR to a folder with a short path",
                 )
             yield Path(far)
+
+
+@contextmanager
+def plain_folder() -> Iterator[Path]:
+    """Yield a private folder whose path has no spaces or colons, removed after.
+
+    Raises:
+        HostError: the folder for temporary files has some.
+    """
+    with tempfile.TemporaryDirectory(prefix="dgr-") as name:
+        if set(name) & set(" :"):
+            raise HostError(
+                "there is no folder with a plain name",
+                cause=f"{name} has a space or a colon",
+                remedy="set TMPDIR to a folder without",
+            )
+        yield Path(name)
 
 
 def sweep(parent: Path, name: str = "") -> None:

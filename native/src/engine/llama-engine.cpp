@@ -1,5 +1,6 @@
 #include "llama-engine.h"
 
+#include "devices.h"
 #include "finite.h"
 #include "frame-rules.h"
 #include "llama-setup.h"
@@ -123,7 +124,8 @@ private:
         description.slot_classes         = params.slot_classes;
 
         Numerics & numerics         = description.numerics;
-        numerics.backend            = "CPU";
+        const ggml_backend_dev_t device = find_device(params.device);
+        numerics.backend            = backend_name(device);
         numerics.isa                = params.isa;
         numerics.n_ubatch           = params.n_ubatch;
         numerics.n_threads          = params.n_threads;
@@ -141,12 +143,7 @@ private:
             description.state.push_back(kind.describe(longest));
         }
 
-        const ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-        if (cpu == nullptr) {
-            throw StartError(StartError::Kind::failed, "this build has no CPU backend");
-        }
-        description.devices.push_back(std::string(ggml_backend_dev_name(cpu)) + ": " +
-                                      ggml_backend_dev_description(cpu));
+        description.devices.push_back(describe_device(device));
 
         const auto width = static_cast<int32_t>(description.boundary.width);
         if (llama_model_n_layer(model.get()) != static_cast<int32_t>(facts.n_layer) ||

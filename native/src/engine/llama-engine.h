@@ -16,6 +16,8 @@ struct LlamaEngineParams {
     LayerRange             range;         // last = 0 stands for the end
     std::vector<SlotClass> slot_classes;  // each takes its memory at load
 
+    std::string device = "auto";  // see devices.h
+
     uint32_t n_ubatch        = 512;  // rows a frame at most
     uint32_t n_threads       = 1;    // for frames of one row
     uint32_t n_threads_batch = 1;    // for longer frames

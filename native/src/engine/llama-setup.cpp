@@ -1,5 +1,6 @@
 #include "llama-setup.h"
 
+#include "devices.h"
 #include "upstream-log.h"
 
 #include <fcntl.h>
@@ -114,18 +115,28 @@ void check_settings(const LlamaEngineParams & params, const Adapter & adapter) {
 }
 
 void check_memory(const LlamaEngineParams & params, const Adapter & adapter, uint64_t own_tensor_bytes) {
-    uint64_t needed = params.use_mmap ? 0 : own_tensor_bytes;
+    const ggml_backend_dev_t device = find_device(params.device);
+    const bool               copied = !params.use_mmap || !is_cpu(device);  // weights move to a device
+
+    uint64_t needed = copied ? own_tensor_bytes : 0;
     for (const StateLayout & kind : adapter.state(params.range, cache_settings(params))) {
         for (const SlotClass & slots : params.slot_classes) {
             needed += slots.slots * kind.slot_bytes(slots.n_ctx);
         }
     }
-    const uint64_t available = available_memory();
+    uint64_t available = available_memory();
+    if (!is_cpu(device)) {
+        size_t free = 0;
+        size_t total = 0;
+        ggml_backend_dev_memory(device, &free, &total);
+        available = free;
+    }
     if (available > 0 && needed > available) {
         throw StartError(StartError::Kind::memory,
-                         "the slots" + std::string(params.use_mmap ? "" : " and weights") + " of this range need " +
-                             mebibytes(needed) + " but only " + mebibytes(available) +
-                             " are free; take fewer slots, a shorter context or fewer layers");
+                         "the slots" + std::string(copied ? " and weights" : "") + " of this range need " +
+                             mebibytes(needed) + " but only " + mebibytes(available) + " are free on " +
+                             ggml_backend_dev_name(device) +
+                             "; take fewer slots, a shorter context or fewer layers");
     }
 }
 
@@ -144,7 +155,7 @@ llama_context_params context_params(const LlamaEngineParams & params, const Slot
     result.type_v          = settings.type_v;
     result.kv_unified      = false;
     result.swa_full        = false;
-    result.offload_kqv     = false;
+    result.offload_kqv     = !is_cpu(find_device(params.device));
     result.op_offload      = false;
     result.no_perf         = true;
     result.embeddings      = !is_tail;
@@ -158,11 +169,14 @@ llama_model_ptr load_model(const LlamaEngineParams & params, uint32_t n_layer) {
     static std::once_flag once;
     std::call_once(once, llama_backend_init);
 
-    ggml_backend_dev_t no_devices[] = { nullptr };
+    const ggml_backend_dev_t device    = find_device(params.device);
+    ggml_backend_dev_t       devices[] = { is_cpu(device) ? nullptr : device, nullptr };
 
     llama_model_params wanted = llama_model_default_params();
-    wanted.devices         = no_devices;
-    wanted.n_gpu_layers    = 0;
+    wanted.devices         = devices;
+    wanted.n_gpu_layers    = is_cpu(device) ? 0 : static_cast<int32_t>(n_layer) + 1;  // and the output
+    wanted.split_mode      = LLAMA_SPLIT_MODE_NONE;
+    wanted.main_gpu        = 0;
     wanted.load_mode       = params.use_mmap ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
     wanted.use_extra_bufts = false;
     wanted.layer_first     = static_cast<int32_t>(params.range.first);

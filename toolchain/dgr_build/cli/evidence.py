@@ -65,7 +65,7 @@ def _list(*, as_json: _Json = False) -> None:
             r.id[:12],
             r.subject,
             f"{r.ran_at:%Y-%m-%d %H:%M}",
-            r.digests.lane_digest[:12],
+            (r.digests.lane_digest or "-")[:12],
             "none" if r.sound else "yes",
         )
         for r in found

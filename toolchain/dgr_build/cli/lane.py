@@ -8,14 +8,16 @@ import typer
 
 from dgr_build import console
 from dgr_build.flows.lane import STEPS, Outcome, Request, run_lane
+from dgr_build.flows.lane_package import KINDS
 from dgr_build.flows.lane_view import dry_run, list_lanes
 from dgr_build.lanes.build import Options
 from dgr_build.workspace import Workspace
 
-_HELP = """Build one lane: source, patches, packages, worker, inspection, C++ tests, smoke run, evidence.
+_HELP = """Build one lane: environment, source, patches, packages, worker, inspection, tests, evidence.
 
-What is there already is not done again, so a second run takes seconds. Lanes that this version cannot build
-yet say what they need and what this machine lacks (exit 3). `list` in place of a name shows all lanes.
+What is there already is not done again, so a second run takes seconds. A lane that this machine cannot
+build says what it needs and what is missing (exit 3); one that it can build but not run is built and
+inspected, and its record says so. `list` in place of a name shows all lanes.
 
 Examples:
 
@@ -24,6 +26,10 @@ Examples:
   dgr-build lane cpu --dry-run
 
   dgr-build lane cpu --only test
+
+  dgr-build lane cuda --profile quick --package wheel
+
+  dgr-build lane cpu --set isa=x86-64-v4
 
   dgr-build lane list
 """
@@ -46,6 +52,25 @@ def lane(
     no_ccache: Annotated[
         bool, typer.Option("--no-ccache", help="Compile everything anew, without the compiler cache.")
     ] = False,
+    profile: Annotated[
+        str | None, typer.Option(help="One of the lane's choices of architectures, such as quick.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override a CMake option, isa, architectures or environment; repeatable. The lane is then "
+            "another one, with another digest.",
+        ),
+    ] = None,
+    packages: Annotated[
+        list[str] | None,
+        typer.Option("--package", metavar="KIND", help=f"Also pack it: {', '.join(KINDS)}; repeatable."),
+    ] = None,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Also write its record to the tracked evidence folder.")
+    ] = False,
     only: Annotated[
         str | None, typer.Option(help=f"One step, with what it stands on: {', '.join(STEPS)}.")
     ] = None,
@@ -56,14 +81,22 @@ def lane(
 ) -> None:
     """Build one lane, or list them all."""
     ws = Workspace.open()
+    request = Request(
+        lane=name,
+        profile=profile,
+        settings=tuple(settings or ()),
+        only=only,
+        force=force,
+        packages=tuple(packages or ()),
+        publish=publish,
+        options=Options(jobs=jobs, use_ccache=not no_ccache),
+    )
     if name == "list":
         _list(ws, as_json=as_json)
     elif plan_only:
-        _plan(ws, name, as_json=as_json)
+        _plan(ws, request, as_json=as_json)
     else:
-        options = Options(jobs=jobs, use_ccache=not no_ccache)
-        outcome = run_lane(ws, Request(lane=name, only=only, force=force, options=options))
-        _outcome(outcome, as_json=as_json)
+        _outcome(run_lane(ws, request), as_json=as_json)
 
 
 def _list(ws: Workspace, *, as_json: bool) -> None:
@@ -71,13 +104,13 @@ def _list(ws: Workspace, *, as_json: bool) -> None:
     if as_json:
         console.result_json([vars(state) for state in states])
         return
-    columns = ("lane", "backend", "status here", "environment", "exercised on")
-    rows = [(s.name, s.backend, s.status, s.environment, s.exercised) for s in states]
+    columns = ("lane", "backend", "here", "environment", "exercised so far", "profiles")
+    rows = [(s.name, s.backend, s.status, s.environment, s.exercised, ", ".join(s.profiles)) for s in states]
     console.table("lanes", columns, rows)
 
 
-def _plan(ws: Workspace, name: str, *, as_json: bool) -> None:
-    plan = dry_run(ws, name)
+def _plan(ws: Workspace, request: Request, *, as_json: bool) -> None:
+    plan = dry_run(ws, request)
     if as_json:
         console.result_json(plan)
         return
@@ -108,8 +141,11 @@ def _outcome(outcome: Outcome, *, as_json: bool) -> None:
     lines = {key: data[key] for key in keys if key in data}
     if "test" in data:
         lines["C++ tests"] = f"{data['test']['passed']} passed"
-    if "smoke" in data:
-        lines |= _smoke(data["smoke"])
+    for trial in (name for name in data if name.startswith("smoke")):
+        lines |= _smoke(data[trial])
+    if "not_run" in data:
+        lines["not run here"] = data["not_run"]
+    lines |= data.get("packages", {})
     if "evidence" in data:
         lines["evidence"] = data["evidence"]
     console.facts(lines)
@@ -118,9 +154,8 @@ def _outcome(outcome: Outcome, *, as_json: bool) -> None:
 def _smoke(smoke: dict[str, Any]) -> dict[str, object]:
     speeds = (f"{name} {speed:.1f}" for name, speed in smoke["tokens_per_second"].items())
     stages = " ".join(f"[{first}, {last})" for first, last in smoke["stages"])
+    lanes = ", ".join(dict.fromkeys(smoke["lanes"]))
     return {
-        "smoke run": f"{smoke['recipe']}, layers {stages}",
-        "tokens": " ".join(str(token) for token in smoke["token_ids"]),
-        "max |d|": f"{smoke['max_abs_diff']:g} over {smoke['rows_compared']} rows of logits",
-        "tokens/s": ", ".join(speeds),
+        f"{smoke['recipe']} on {lanes}": f"layers {stages}; max |d| {smoke['max_abs_diff']:g}, "
+        f"nmse {smoke['nmse']:.2g} of {smoke['rows_compared']} rows of logits; tokens/s {', '.join(speeds)}",
     }

@@ -37,6 +37,9 @@ def register(app: typer.Typer) -> None:
 
 def run(
     recipe: Annotated[str, typer.Argument(help="name of a recipe in recipes/, or a file")],
+    lanes: Annotated[
+        str, typer.Option(help="put the stages on other lanes: one for all, or one for each: vulkan,cpu")
+    ] = "",
     prompt: Annotated[str, typer.Option(help="text to go on from")] = DEFAULT_PROMPT,
     tokens: Annotated[str, typer.Option(help="token ids in place of a text: 5,6,7")] = "",
     max_tokens: Annotated[int, typer.Option(min=1, help="tokens to generate")] = 16,
@@ -52,16 +55,19 @@ def run(
     """Start the workers of a recipe on this machine, run a prompt through them, and stop them.
 
     Tokens are chosen greedily and shown as they come. With --compare whole, a difference of a single bit in
-    any logit ends with exit code 8.
+    any logit ends with exit code 8; on lanes that compute otherwise than their reference, an error above the
+    lane's stated limit does.
 
     \b
     Examples:
       dgr-build run deepseek4-tiny-3stage
       dgr-build run deepseek4-tiny-12stage --prompt "Hello" --max-tokens 32 --compare whole
       dgr-build run llama-tiny-2stage --tokens 5,6,7 --json
+      dgr-build run deepseek4-tiny-2stage --lanes vulkan,cpu --compare whole
     """  # noqa: D301 - the escape keeps the lines of the examples apart
     request = RunRequest(
         recipe=recipe,
+        lanes=tuple(filter(None, lanes.split(","))),
         prompt=prompt,
         tokens=_ids(tokens),
         max_tokens=max_tokens,
@@ -88,8 +94,10 @@ def show(outcome: RunOutcome) -> None:
         **speeds,
     }
     if outcome.parity is not None:
+        how = "equal" if outcome.parity.equal else "are near"
         pairs["logits"] = (
-            f"{outcome.parity.rows} rows equal the whole model's, max |d| = {outcome.parity.max_abs_diff:g}"
+            f"{outcome.parity.rows} rows {how} the whole model's, max |d| = {outcome.parity.max_abs_diff:g}, "
+            f"nmse = {outcome.parity.nmse:.2g}"
         )
     console.facts(pairs)
 

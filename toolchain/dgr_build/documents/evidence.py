@@ -58,8 +58,8 @@ class Digests(Document):
         patched_tree: after the stack.
         series_sha256: of the series document.
         lane: the lane's name.
-        lane_digest: of the rendered plan.
-        worker_sha256: of the worker's executable.
+        lane_digest: of the rendered plan, None where nothing was built.
+        worker_sha256: of the worker's executable, None likewise.
         reference_sha256: of the reference program's, None where it took no part.
         artifacts: every model that took part.
         recipes: digest of each recipe, by its name.
@@ -72,8 +72,8 @@ class Digests(Document):
     patched_tree: Sha1
     series_sha256: Sha256
     lane: Line
-    lane_digest: Sha256
-    worker_sha256: Sha256
+    lane_digest: Sha256 | None
+    worker_sha256: Sha256 | None
     reference_sha256: Sha256 | None = None
     artifacts: tuple[ArtifactFacts, ...] = ()
     recipes: dict[str, Sha256] = Field(default_factory=dict)

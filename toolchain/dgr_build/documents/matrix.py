@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StrictBool, StringConstraints, field_validator, model_validator
 
 from dgr_build.documents.base import Document, load_toml
 from dgr_build.documents.ci import Ci
 from dgr_build.errors import UsageError
 
 CMakeValue = bool | str
+OverrideValue = StrictBool | str  # an unquoted 1 is neither
 LaneName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,30}$")]
 Option = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")]
 Version = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)*$")]
@@ -95,7 +96,7 @@ class Environment(Document):
     """Where compilers and packages come from.
 
     Attributes:
-        kind: this machine, a Debian root, or a toolkit of wheels.
+        kind: this machine, a Debian root, or a toolkit of wheels beside this machine's compilers.
         summary: one line for a person.
         path: the folders searched for programs, in this order; the caller's PATH plays no part.
         gcc: the lowest g++ that will do, None when it may not be used.
@@ -103,14 +104,14 @@ class Environment(Document):
         pkg_config: packages whose static archives are linked in.
         libraries: further libraries linked in statically that pkg-config does not know.
         suite: the Debian suite of a root.
-        packages: the Debian packages of a root.
-        apt_options: what apt needs to be told inside.
+        packages: the Debian packages of a root, without what they pull in.
+        apt_options: what apt needs to be told to fetch them.
         wheels: the exact wheels of a toolkit.
     """
 
     kind: Literal["host", "sysroot", "wheels"]
     summary: Filled
-    path: tuple[Filled, ...] = ()
+    path: Annotated[tuple[Filled, ...], Field(min_length=1)]
     gcc: Version | None = None
     clang: Version | None = None
     pkg_config: tuple[Filled, ...] = ()
@@ -128,36 +129,78 @@ class Environment(Document):
         return self
 
 
+class DeviceCompiler(Document):
+    """The compiler of a lane's device code.
+
+    Attributes:
+        language: CMake's name of the language; none where upstream's build starts the compiler by itself.
+        program: its name in the environment, or its full path there.
+        architectures_option: the CMake variable that takes the architectures.
+    """
+
+    language: Literal["CUDA", "HIP", "none"]
+    program: Filled
+    architectures_option: Option | None = None
+
+
+class Closeness(Document):
+    """How near a lane's logits must come to those of another lane.
+
+    Attributes:
+        against: the lane whose reference gives the other logits.
+        nmse: the highest normalised mean square error of a row of logits.
+        reason: where the figure comes from.
+    """
+
+    against: LaneName
+    nmse: Annotated[float, Field(gt=0, lt=1)]
+    reason: Filled
+
+
 class Lane(Document):
     """One way to build the worker.
 
     Attributes:
         backend: what it computes with.
-        status: `works`, or `planned`: described, not built yet.
         systems: hosts it can be built on, as `uname -s` says it.
         environment: the name of one.
         isa: the name of the instruction set of its CPU code.
-        architectures: what device code is made for.
+        architectures: what device code is made for, unless a profile says otherwise.
+        profiles: other choices of architectures, by name.
+        device: the compiler of its device code, None where there is none.
         must_contain: backends that the worker must report, by upstream's names.
-        exercised: how the result can be tried.
-        exercise: on what, for a person.
+        exercised: how far the project itself has gone with it; evidence/ says the details.
+        exercise: how it can be tried, for a person.
+        run_device: the device that a run uses, by upstream's name.
+        run_variables: what a run sets in the environment.
+        closeness: how its logits are judged, None where they must be the same bits as its own reference's.
         extra_libraries: shared libraries it may need beyond the default ones.
+        run_path: where the worker tells the loader to look for them.
+        wheel_requires: what a wheel of the worker depends on for them.
+        wheel_provides: those of them that it brings.
         cmake: values of this lane alone.
         requires: what it needs of the host.
     """
 
     backend: Literal["cpu", "cuda", "rocm", "vulkan", "metal"]
-    status: Literal["works", "planned"]
     systems: Annotated[tuple[Literal["Linux", "Darwin"], ...], Field(min_length=1)]
     environment: str
     isa: str
-    architectures: Annotated[tuple[Filled, ...], Field(min_length=1)]
+    architectures: tuple[Filled, ...] = ()
+    profiles: dict[LaneName, Annotated[tuple[Filled, ...], Field(min_length=1)]] = Field(default_factory=dict)
+    device: DeviceCompiler | None = None
     must_contain: Annotated[tuple[Filled, ...], Field(min_length=1)]
-    exercised: Literal["hardware", "software-device", "none"]
+    exercised: Literal["hardware", "software device", "compiled", "nothing"]
     exercise: Filled
+    run_device: Filled = "CPU"
+    run_variables: dict[str, str] = Field(default_factory=dict)
+    closeness: Closeness | None = None
     extra_libraries: tuple[Filled, ...] = ()
+    run_path: tuple[Filled, ...] = ("$ORIGIN",)
+    wheel_requires: tuple[Filled, ...] = ()
+    wheel_provides: tuple[Filled, ...] = ()
     cmake: dict[Option, CMakeValue] = Field(default_factory=dict)
-    requires: Annotated[tuple[Requirement, ...], Field(min_length=1)]
+    requires: tuple[Requirement, ...] = ()
 
 
 class Defaults(Document):
@@ -170,6 +213,7 @@ class Defaults(Document):
         set_environment: variables that the build always has.
         needed_libraries: shared libraries that a worker may need.
         inert_options: upstream options that are on by default and decide nothing here.
+        fixed_options: what no override may change, by name or shell pattern, each with the reason.
         cmake: values of every lane.
     """
 
@@ -179,17 +223,33 @@ class Defaults(Document):
     set_environment: dict[str, str]
     needed_libraries: tuple[Filled, ...]
     inert_options: frozenset[Option]
+    fixed_options: dict[Filled, Filled] = Field(default_factory=dict)
     cmake: dict[Option, CMakeValue]
 
 
+class HostOverrides(Document):
+    """A file of overrides that stays on one machine.
+
+    Attributes:
+        override: what is to differ, by lane.
+    """
+
+    override: dict[LaneName, dict[str, OverrideValue]] = Field(default_factory=dict)
+
+
 class Matrix(Document):
-    """All lanes with what they refer to."""
+    """All lanes with what they refer to.
+
+    Attributes:
+        override: what is to differ from a lane's own table, by lane; see lanes/overrides.py.
+    """
 
     schema_version: Literal[1] = Field(alias="schema")
     defaults: Defaults
     isa: dict[str, InstructionSet]
     environment: dict[str, Environment]
     lane: Annotated[dict[LaneName, Lane], Field(min_length=1)]
+    override: dict[LaneName, dict[str, OverrideValue]] = Field(default_factory=dict)
     ci: Ci | None = None
 
     @model_validator(mode="after")
@@ -206,6 +266,8 @@ class Matrix(Document):
                 raise ValueError(
                     f"lane.{name}.cmake: isa.{lane.isa} states {', '.join(sorted(twice))} already"
                 )
+            if lane.closeness is not None and lane.closeness.against not in self.lane:
+                raise ValueError(f"lane.{name}.closeness: no lane {lane.closeness.against!r}")
         twice = {o for isa in self.isa.values() for o in isa.cmake} & set(self.defaults.cmake)
         if twice:
             raise ValueError(f"defaults.cmake: {', '.join(sorted(twice))} belongs to the instruction sets")
@@ -225,11 +287,31 @@ class Matrix(Document):
             )
         return self.lane[name]
 
+    def with_profile(self, name: str, profile: str | None) -> Matrix:
+        """Return the matrix with a lane's architectures as one of its profiles has them.
+
+        Raises:
+            UsageError: the lane has no such profile.
+        """
+        if profile is None:
+            return self
+        lane = self.find(name)
+        if profile not in lane.profiles:
+            raise UsageError(
+                f"lane {name} has no profile {profile!r}",
+                cause=f"it has {', '.join(lane.profiles) or 'none'}",
+                remedy=f"dgr-build lane {name} --set architectures=A,B chooses them one by one",
+            )
+        changed = lane.model_copy(update={"architectures": lane.profiles[profile]})
+        return self.model_copy(update={"lane": {**self.lane, name: changed}})
+
     def cmake_values(self, name: str) -> dict[str, CMakeValue]:
         """Return every CMake value of a lane: the defaults, its instruction set's, its own; by name."""
         lane = self.find(name)
         merged = {**self.defaults.cmake, **self.isa[lane.isa].cmake, **lane.cmake}
         merged["CMAKE_BUILD_TYPE"] = self.defaults.build_type
+        if lane.device is not None and lane.device.architectures_option is not None:
+            merged[lane.device.architectures_option] = ";".join(lane.architectures)
         return dict(sorted(merged.items()))
 
 

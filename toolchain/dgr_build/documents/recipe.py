@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from dgr_build.documents.base import Document, Sha256, digest, load_toml
+from dgr_build.errors import UsageError
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
@@ -128,7 +129,8 @@ class Recipe(Document):
         stages: from head to tail; together they cover every main layer once.
         n_ctx: tokens that one session can hold.
         n_slots: sessions at a time.
-        mode: `exact` runs one frame a decode, so bits equal the unsplit model's.
+        mode: `exact` runs one frame a decode, so bits equal the unsplit model's; all stages are on one lane.
+            `mixed` too, but stages may be on unlike lanes: logits come near the unsplit model's only.
         boundary: type of the residual between stages.
         results: `direct` from the tail to the client, or `chain` back through the stages.
         numerics: everything the recipe decides about bits.
@@ -140,7 +142,7 @@ class Recipe(Document):
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
     n_ctx: Annotated[int, Field(ge=1)] = 512
     n_slots: Annotated[int, Field(ge=1, le=256)] = 1
-    mode: Literal["exact"] = "exact"
+    mode: Literal["exact", "mixed"] = "exact"
     boundary: Literal["f32"] = "f32"
     results: Literal["direct", "chain"] = "direct"
     numerics: Numerics = Numerics()
@@ -158,6 +160,33 @@ class Recipe(Document):
                 raise ValueError(f"stage {stage.name}: first is {stage.first}, {expected} expected ({what})")
             expected = stage.last
         return self
+
+    @model_validator(mode="after")
+    def _exact_on_one_lane(self) -> Self:
+        lanes = sorted({stage.lane for stage in self.stages})
+        if self.mode == "exact" and len(lanes) > 1:
+            raise ValueError(f'mode: stages on {" and ".join(lanes)} cannot be exact; state mode = "mixed"')
+        return self
+
+    def placed(self, lanes: tuple[str, ...]) -> Recipe:
+        """Return the recipe with its stages on other lanes.
+
+        Args:
+            lanes: one for all stages, or one for each.
+
+        Raises:
+            UsageError: there is neither one lane nor one for each stage.
+        """
+        if len(lanes) not in {1, len(self.stages)}:
+            raise UsageError(
+                f"{len(lanes)} lanes for the {len(self.stages)} stages of recipe {self.name}",
+                remedy="give one lane for all stages, or one for each, from head to tail",
+            )
+        each = lanes * len(self.stages) if len(lanes) == 1 else lanes
+        moved = tuple(
+            stage.model_copy(update={"lane": lane}) for stage, lane in zip(self.stages, each, strict=True)
+        )
+        return self.model_copy(update={"stages": moved, "mode": "exact" if len(set(each)) == 1 else "mixed"})
 
     @model_validator(mode="after")
     def _frame_fits_context(self) -> Self:

@@ -100,7 +100,7 @@ def read_for(path: Path, *, lane_digest: str, artifact: str | None = None) -> Re
         UsageError: there is no such record, or a field is wrong.
     """
     record = read(path)
-    _require(record, "lane digest", lane_digest, {record.digests.lane_digest})
+    _require(record, "lane digest", lane_digest, {record.digests.lane_digest or "none"})
     if artifact is not None:
         _require(record, "artifact", artifact, {known.digest for known in record.digests.artifacts})
     return record

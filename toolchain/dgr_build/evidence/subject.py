@@ -49,7 +49,7 @@ def digests_of(
         lane=built.lane,
         lane_digest=built.digest,
         worker_sha256=built.sha256,
-        reference_sha256=sha256_file(built.reference),
+        reference_sha256=sha256_file(built.reference) if built.reference is not None else None,
         artifacts=tuple(facts_of(name, artifact) for name, artifact in (models or {}).items()),
         recipes={recipe.name: recipe.digest() for recipe in recipes},
         numerics=dict(numerics or {}),

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dgr_build.documents.matrix import load_matrix
+from dgr_build.flows.environments import environment_state
 from dgr_build.lanes.doctor import can_build, can_run, examine
-from dgr_build.lanes.environment_needs import NOT_MADE, EnvironmentState
 from dgr_build.lanes.host import Host, this_machine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dgr_build.lanes.finding import Finding
     from dgr_build.workspace import Workspace
 
@@ -83,7 +81,6 @@ def consult(
     lane: str | None = None,
     *,
     host: Host | None = None,
-    environment_state: Callable[[str], EnvironmentState] | None = None,
 ) -> tuple[Report, ...]:
     """Look at this machine for one lane, or for all; nothing is fetched, installed or made.
 
@@ -91,7 +88,6 @@ def consult(
         ws: the workspace.
         lane: its name, None for all.
         host: the machine; by default this one.
-        environment_state: tells by name how far an environment is made; by default none is.
 
     Raises:
         UsageError: there is no such lane.
@@ -102,7 +98,7 @@ def consult(
     reports = []
     for name in names:
         environment = matrix.find(name).environment
-        state = environment_state(environment) if environment_state else NOT_MADE
+        state = environment_state(ws, matrix, environment)
         findings = examine(matrix, name, host=host, state=state)
         reports.append(Report(lane=name, environment=environment, findings=findings))
     return tuple(reports)

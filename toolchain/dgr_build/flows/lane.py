@@ -1,40 +1,39 @@
-"""The story of `dgr-build lane cpu`: from the pin to a worker that was built, inspected, tested and tried."""
+"""The story of `dgr-build lane NAME`: from the pin to a worker, inspected, tested, tried and packed."""
 
 from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dgr_build import console
 from dgr_build.documents.matrix import load_matrix
 from dgr_build.errors import UsageError
-from dgr_build.flows import lane_checks
-from dgr_build.flows.lane_checks import Check, once, run_tests
-from dgr_build.flows.lane_record import record
+from dgr_build.flows.built_here import BuiltHere
+from dgr_build.flows.environments import doctor_state
+from dgr_build.flows.lane_checks import Check, run_checks
+from dgr_build.flows.lane_package import KINDS, pack
+from dgr_build.flows.lane_record import publish_record, record
+from dgr_build.flows.lane_refused import refused_record
 from dgr_build.flows.lane_source import Published, publish_source
-from dgr_build.flows.lane_trial import run_trial
 from dgr_build.lanes.build import Options
-from dgr_build.lanes.doctor import examine, missing_cpu_flags
-from dgr_build.lanes.lane import (
-    BuiltLane,
-    LanePlan,
-    build_lane,
-    inspect_lane,
-    plan_lane,
-    require_buildable,
-)
+from dgr_build.lanes.doctor import can_build, examine, refuse
+from dgr_build.lanes.environment.manage import create
+from dgr_build.lanes.lane import BuiltLane, Chosen, LanePlan, build_lane, choose, inspect_lane, plan_lane
 from dgr_build.lanes.packages import ensure_packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from dgr_build.documents.matrix import Matrix
+    from dgr_build.lanes.finding import Finding
     from dgr_build.workspace import Workspace
 
-STEPS = ("doctor", "source", "packages", "build", "inspect", "test", "smoke", "evidence")
+CHECKS = ("test", "smoke")
+STEPS = (
+    "doctor", "environment", "source", "packages", "build", "inspect", *CHECKS, "package", "evidence",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +42,22 @@ class Request:
 
     Args:
         lane: the name of the lane.
+        profile: one of its choices of architectures.
+        settings: overrides, as KEY=VALUE.
         only: one step out of `STEPS`, with what it stands on; None for all.
         force: repeat tests and the smoke run although this very worker has passed them.
+        packages: kinds of packages to make.
+        publish: put the record into the tracked evidence folder too.
         options: how to build.
     """
 
     lane: str
+    profile: str | None = None
+    settings: tuple[str, ...] = ()
     only: str | None = None
     force: bool = False
+    packages: tuple[str, ...] = ()
+    publish: bool = False
     options: Options = field(default_factory=Options)
 
     def wants(self, step: str) -> bool:
@@ -67,7 +74,9 @@ class Outcome:
         findings: what the lane needs and what is here, when only that was asked for.
         digest: the lane digest, "" when the story did not come that far.
         built: what was built, None likewise.
-        checks: those that were asked for, all passed, by name.
+        checks: those that were asked for and could be run, all passed, by name.
+        not_run: why checks could not be run here, "" when they could.
+        packages: what was packed, by kind.
         evidence: the record, None when none was written.
         seconds: what each step took.
     """
@@ -77,6 +86,8 @@ class Outcome:
     digest: str = ""
     built: BuiltLane | None = None
     checks: dict[str, Check] = field(default_factory=dict)
+    not_run: str = ""
+    packages: dict[str, Path] = field(default_factory=dict)
     evidence: Path | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -89,12 +100,14 @@ class Outcome:
             data |= {
                 "worker": str(built.worker),
                 "worker_sha256": built.sha256,
-                "reference": str(built.reference),
+                "reference": str(built.reference) if built.reference is not None else None,
                 "uncached": built.uncached,
                 "steps": built.steps,
                 "version": built.version,
             }
         data |= {name: check.result for name, check in self.checks.items()}
+        data["not_run"] = self.not_run or None
+        data["packages"] = {kind: str(path) for kind, path in self.packages.items()} or None
         data["seconds"] = self.seconds
         data["evidence"] = str(self.evidence) if self.evidence is not None else None
         return {name: value for name, value in data.items() if value is not None}
@@ -106,96 +119,136 @@ def run_lane(ws: Workspace, request: Request) -> Outcome:
     Raises:
         DgrError: of the kind of the step that failed.
     """
+    _require_sense(request)
+    clock = _Clock()
+    with clock.step("doctor", f"looking at this machine for lane {request.lane}"):
+        chosen = chosen_of(ws, request)
+        for override in chosen.overrides:
+            console.say(override.line)
+        findings = examine(chosen.matrix, chosen.name, state=doctor_state(ws, chosen.matrix, chosen.name))
+        if not can_build(findings):
+            if request.publish:
+                publish_record(ws, chosen.name, refused_record(ws, chosen, findings))
+            raise refuse(chosen.name, findings)
+        idle = why_not_run(findings)
+        if idle:
+            console.warn(f"lane {chosen.name} can be built here, not run: {idle}")
+    if request.only == "doctor":
+        lines = tuple(finding.line for finding in findings)
+        return Outcome(lane=chosen.name, findings=lines, seconds=clock.seconds)
+    # One at a time in a workspace: the published source must not change under a compiler.
+    with ws.lock("lanes"):
+        return _Story(ws=ws, chosen=chosen, request=request, clock=clock, idle=idle).run()
+
+
+def chosen_of(ws: Workspace, request: Request) -> Chosen:
+    """Return the lane that was asked for, as profile and overrides make it.
+
+    Raises:
+        UsageError: there is no such lane or profile, or an override cannot be.
+    """
+    return choose(
+        load_matrix(ws.matrix_file),
+        request.lane,
+        profile=request.profile,
+        host_file=ws.host_overrides,
+        stated=request.settings,
+    )
+
+
+def why_not_run(findings: tuple[Finding, ...]) -> str:
+    """Return what this machine lacks to run a worker, "" when it lacks nothing."""
+    missing = [finding for finding in findings if not finding.met and finding.for_running]
+    return "; ".join(f"{finding.name}: needs {finding.wanted}" for finding in missing)
+
+
+def _require_sense(request: Request) -> None:
     if request.only is not None and request.only not in STEPS:
         raise UsageError(
             f"no step is called {request.only!r}",
             cause=f"there are {', '.join(STEPS)}",
-            remedy="dgr-build lane cpu without --only runs them all",
+            remedy=f"dgr-build lane {request.lane} without --only runs them all",
         )
-    matrix = load_matrix(ws.matrix_file)
-    clock = _Clock()
-    with clock.step("doctor", f"looking at this machine for lane {request.lane}"):
-        require_buildable(matrix, request.lane)
-        _say_processor(matrix, request.lane)
-    if request.only == "doctor":
-        findings = tuple(finding.line for finding in examine(matrix, request.lane))
-        return Outcome(lane=request.lane, findings=findings, seconds=clock.seconds)
-    # One at a time in a workspace: the published source must not change under a compiler.
-    with ws.lock("lanes"):
-        return _prepared(ws, matrix, request, clock)
-
-
-def _prepared(ws: Workspace, matrix: Matrix, request: Request, clock: _Clock) -> Outcome:
-    if request.only == "packages":
-        with clock.step("packages", "C++ packages"):
-            ensure_packages(ws)
-        return Outcome(lane=request.lane, seconds=clock.seconds)
-    with clock.step("source", "source and patches"):
-        source = publish_source(ws)
-    if request.only == "source":
-        return Outcome(lane=request.lane, seconds=clock.seconds)
-    with clock.step("packages", "C++ packages"):
-        ensure_packages(ws)
-    planned = plan_lane(ws, matrix, request.lane, source.facts)
-    return _from_plan(ws, planned, source, request, clock)
-
-
-def _from_plan(
-    ws: Workspace, planned: LanePlan, source: Published, request: Request, clock: _Clock
-) -> Outcome:
-    lane = request.lane
-    with clock.step("build", f"worker and reference of lane {lane}"):
-        worker, reference = build_lane(ws, planned, request.options)
-    if request.only == "build":
-        return Outcome(lane=lane, digest=worker.digest, seconds=clock.seconds)
-    with clock.step("inspect", "inspecting the worker"):
-        seen = inspect_lane(ws, planned, worker)
-    built = BuiltLane(
-        lane=lane,
-        digest=worker.digest,
-        worker=worker.program,
-        reference=reference.program,
-        version=seen.version,
-        sha256=seen.sha256,
-        uncached=worker.uncached and reference.uncached,
-        network_cut=worker.network_cut and reference.network_cut,
-        steps=worker.steps + reference.steps,
-        build=worker.build,
-    )
-    if request.only == "inspect":
-        return Outcome(lane=lane, digest=worker.digest, built=built, seconds=clock.seconds)
-    made = lane_checks.models()
-    checks: dict[str, Check] = {}
-    if request.wants("test") or request.only == "evidence":
-        with clock.step("test", "C++ tests"):
-            force = request.force or request.only == "test"
-            checks["test"] = once(built, "test", made, lambda: run_tests(ws, built), force=force)
-    if request.wants("smoke") or request.only == "evidence":
-        with clock.step("smoke", "smoke run: a tiny V4 over three workers beside the whole model"):
-            v4 = {"deepseek4": made["deepseek4"]}
-            force = request.force or request.only == "smoke"
-            checks["smoke"] = once(built, "smoke", v4, lambda: run_trial(ws), force=force)
-    evidence = None
-    if request.wants("evidence"):
-        with clock.step("evidence", "evidence"):
-            evidence = record(ws, built, planned, source, checks)
-    return Outcome(
-        lane=lane,
-        digest=worker.digest,
-        built=built,
-        checks=checks,
-        evidence=evidence,
-        seconds=clock.seconds,
-    )
-
-
-def _say_processor(matrix: Matrix, lane_name: str) -> None:
-    isa = matrix.find(lane_name).isa
-    lacking = missing_cpu_flags(matrix.isa[isa])
-    if lacking:
-        console.warn(
-            f"this processor lacks {', '.join(lacking)}: lane {lane_name} can be built, not run here"
+    unknown = [kind for kind in request.packages if kind not in KINDS]
+    if unknown or (request.only == "package" and not request.packages):
+        raise UsageError(
+            f"no package is called {unknown[0]!r}" if unknown else "which package?",
+            cause=f"there are {', '.join(KINDS)}",
+            remedy=f"dgr-build lane {request.lane} --package wheel --package tar makes both",
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Story:
+    """One run of a lane that can be built here; the lanes' lock is held."""
+
+    ws: Workspace
+    chosen: Chosen
+    request: Request
+    clock: _Clock
+    idle: str
+
+    def run(self) -> Outcome:
+        lane, environment = self.chosen.name, self.chosen.environment
+        if self.request.only == "packages":
+            self._packages()
+            return self._early()
+        with self.clock.step(
+            "environment", f"environment {self.chosen.lane.environment}: {environment.summary}"
+        ):
+            made = create(self.ws, self.chosen.matrix, self.chosen.lane.environment)
+        if self.request.only == "environment":
+            return self._early()
+        with self.clock.step("source", "source and patches"):
+            source = publish_source(self.ws)
+        if self.request.only == "source":
+            return self._early()
+        if environment.kind != "sysroot":  # a root has its packages from its definition
+            self._packages()
+        planned = plan_lane(self.ws, self.chosen, source.facts, made)
+        with self.clock.step("build", f"building lane {lane}"):
+            worker, reference = build_lane(self.ws, planned, self.request.options)
+        spent = self.clock.seconds["build"]
+        if self.request.only == "build":
+            return Outcome(lane=lane, digest=worker.digest, seconds=self.clock.seconds)
+        with self.clock.step("inspect", "inspecting the worker"):
+            built = inspect_lane(self.ws, planned, worker, reference)
+        built = replace(built, seconds=spent if built.steps else None)
+        return self._with_built(planned, built, source)
+
+    def _with_built(self, planned: LanePlan, built: BuiltLane, source: Published) -> Outcome:
+        here = BuiltHere(ws=self.ws, planned=planned, built=built, source=source, idle=self.idle)
+        checks: dict[str, Check] = {}
+        for name in CHECKS if not self.idle else ():
+            if self.request.wants(name) or self.request.only == "evidence":
+                with self.clock.step(name, f"{name} of lane {built.lane}"):
+                    force = self.request.force or self.request.only == name
+                    checks |= run_checks(here, name, force=force)
+        packages = {}
+        if self.request.packages and self.request.wants("package"):
+            with self.clock.step("package", "packages"):
+                packages = pack(here, self.request.packages)
+        evidence = None
+        if self.request.wants("evidence"):
+            with self.clock.step("evidence", "evidence"):
+                evidence = record(here, checks, publish=self.request.publish)
+        return Outcome(
+            lane=built.lane,
+            digest=built.digest,
+            built=built,
+            checks=checks,
+            not_run=self.idle,
+            packages=packages,
+            evidence=evidence,
+            seconds=self.clock.seconds,
+        )
+
+    def _packages(self) -> None:
+        with self.clock.step("packages", "C++ packages"):
+            ensure_packages(self.ws)
+
+    def _early(self) -> Outcome:
+        return Outcome(lane=self.chosen.name, seconds=self.clock.seconds)
 
 
 class _Clock:

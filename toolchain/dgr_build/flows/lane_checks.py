@@ -10,21 +10,26 @@ from dgr_build import console
 from dgr_build.artifacts.tiny import provide
 from dgr_build.documents.base import digest
 from dgr_build.documents.recipe import Model, TinyModel
+from dgr_build.flows.lane_trial import Trial, reference_lane, run_trial, trials
 from dgr_build.lanes.archives import sha256_file
 from dgr_build.lanes.build import PROGRAMS
-from dgr_build.lanes.ctest import run_ctest, test_variables
+from dgr_build.lanes.ctest import TestRun, run_ctest, test_variables
 from dgr_build.lanes.jobs import cores
 from dgr_build.lanes.lane import reference_places
 from dgr_build.lanes.stamp import passed, remember
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+    from pathlib import Path
 
     from dgr_build.artifacts.manifest import Artifact
-    from dgr_build.lanes.lane import BuiltLane
+    from dgr_build.flows.built_here import BuiltHere
+    from dgr_build.lanes.lane import BuiltLane, LanePlan
     from dgr_build.workspace import Workspace
 
 _TINY = {"deepseek4": Model(tiny=TinyModel(arch="deepseek4")), "llama": Model(tiny=TinyModel(arch="llama"))}
+_BITS = "^Reference[.]"  # tests that hold the engine against the reference program, bit for bit
+_TESTS = "the C++ tests of the lane pass"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +37,14 @@ class Check:
     """A check that passed.
 
     Args:
+        criterion: what it shows.
         result: what came of it, as data.
         argv: the command that does the same.
         seconds: what it took.
         fresh: it ran now, and is not remembered from before.
     """
 
+    criterion: str
     result: dict[str, Any]
     argv: tuple[str, ...]
     seconds: float
@@ -56,43 +63,88 @@ def ctest_variables(ws: Workspace, lane: str) -> dict[str, str]:
     return test_variables(tiny_v4=made["deepseek4"].path, tiny_llama=made["llama"].path, reference=reference)
 
 
-def once(
-    built: BuiltLane, name: str, made: Mapping[str, Artifact], run: Callable[[], Check], *, force: bool
-) -> Check:
-    """Run a check, unless this very worker has passed it beside the same reference and models.
+def criteria_of(planned: LanePlan) -> dict[str, str]:
+    """Return what the checks of a lane would show, by their names."""
+    return {"test": _TESTS} | {trial.name: trial.criterion for trial in trials(planned.chosen)}
+
+
+def run_checks(here: BuiltHere, step: str, *, force: bool) -> dict[str, Check]:
+    """Run the checks of a step; those that this very worker has passed are not run again.
 
     Args:
-        built: the lane.
-        name: the name of the check.
-        made: the models it uses.
-        run: runs it.
-        force: run it in any case.
+        here: the lane.
+        step: `test` or `smoke`.
+        force: run them in any case.
 
     Raises:
-        DgrError: of the kind of whatever failed.
+        CheckError: one failed.
+        DgrError: of the kind of whatever else failed.
     """
-    inputs = {arch: artifact.digest for arch, artifact in made.items()}
-    key = digest({"reference": sha256_file(built.reference), **inputs})
+    if step == "test":
+        return {"test": _once(here.built, "test", lambda: _tests(here), force=force)}
+    reference = reference_lane(here)
+    return {
+        trial.name: _once(here.built, trial.name, _trial(here.ws, trial), force=force, reference=reference)
+        for trial in trials(here.planned.chosen)
+    }
+
+
+def _trial(ws: Workspace, trial: Trial) -> Callable[[], Check]:
+    def run() -> Check:
+        done = run_trial(ws, trial)
+        return Check(criterion=trial.criterion, result=done.result, argv=trial.argv, seconds=done.seconds)
+
+    return run
+
+
+def _once(
+    built: BuiltLane, name: str, run: Callable[[], Check], *, force: bool, reference: Path | None = None
+) -> Check:
+    """Run a check, unless this very worker has passed it beside the same reference and models."""
+    beside = reference or built.reference
+    inputs = {arch: artifact.digest for arch, artifact in models().items()}
+    key = digest({"reference": sha256_file(beside) if beside is not None else "", **inputs})
     known = None if force else passed(built.build, name, key)
     if known is not None:
-        console.say(f"this very worker has passed this before (--force, or --only {name}, runs it again)")
+        console.say(f"{name}: this very worker has passed this before (--force runs it again)")
         return replace(Check(**json.loads(known)), fresh=False)
     check = run()
-    kept = {"result": check.result, "argv": check.argv, "seconds": check.seconds}
+    kept = {
+        "criterion": check.criterion,
+        "result": check.result,
+        "argv": check.argv,
+        "seconds": check.seconds,
+    }
     remember(built.build, name, key, json.dumps(kept, sort_keys=True))
     return check
 
 
-def run_tests(ws: Workspace, built: BuiltLane) -> Check:
-    """Run the C++ tests of a built lane.
-
-    Raises:
-        CheckError: a test failed or did not run; each is named.
-    """
-    report = ws.logs("lane") / "ctest.xml"
-    tests = run_ctest(built.build, report, ctest_variables(ws, built.lane), jobs=cores())
+def _tests(here: BuiltHere) -> Check:
+    planned, built = here.planned, here.built
+    lane = planned.chosen.lane
+    made = models()
+    variables = {**planned.made.variables, **lane.run_variables}
+    variables |= test_variables(
+        tiny_v4=made["deepseek4"].path, tiny_llama=made["llama"].path, reference=built.reference
+    )
+    tests = run_ctest(
+        TestRun(
+            build=built.build,
+            report=here.ws.logs("lane") / f"{built.build.name}-ctest.xml",
+            variables=variables,
+            ctest=planned.toolchain.cmake.path.with_name("ctest"),
+            made=planned.made,
+            read=(made["deepseek4"].path.parent, *((built.reference.parent,) if built.reference else ())),
+            exclude=_BITS if built.reference is None else "",
+        ),
+        jobs=cores(),
+    )
+    result: dict[str, Any] = {"passed": tests.passed}
+    if built.reference is None:
+        result["left_out"] = "tests against the reference program, which computes on the CPU: see the trials"
     return Check(
-        result={"passed": tests.passed},
-        argv=("ctest", "--test-dir", str(built.build), "--no-tests=error"),
+        criterion=_TESTS,
+        result=result,
+        argv=("dgr-build", "lane", *planned.chosen.words, "--only", "test"),
         seconds=round(tests.seconds, 2),
     )

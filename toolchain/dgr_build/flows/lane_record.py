@@ -1,24 +1,28 @@
-"""The routine evidence record of a lane: written when a check ran, found again when none had to."""
+"""The evidence record of a lane: how far it was compiled, inspected, packed and run, and what was not."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dgr_build.documents.base import digest
 from dgr_build.documents.evidence import Command, Digests, Record, Result
-from dgr_build.evidence.record import public, write
+from dgr_build.errors import CheckError
+from dgr_build.evidence.readme import render
+from dgr_build.evidence.record import check_private, public, write
 from dgr_build.evidence.subject import changed_files, facts_of
 from dgr_build.evidence.surroundings import environment, private_folders
-from dgr_build.flows.lane_checks import models
+from dgr_build.flows.lane_checks import criteria_of, models
 from dgr_build.lanes.archives import sha256_file
 from dgr_build.lanes.stamp import passed, remember
+from dgr_build.workspace import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from dgr_build.flows.built_here import BuiltHere
     from dgr_build.flows.lane_checks import Check
     from dgr_build.flows.lane_source import Published
     from dgr_build.lanes.lane import BuiltLane, LanePlan
@@ -28,66 +32,161 @@ _LIMITATIONS = (
     "Weights are synthetic: mechanics and bits are shown, nothing about a real model.",
     "All workers ran on one machine over loopback.",
 )
-_CRITERIA = {
-    "test": "the C++ tests of the lane pass",
-    "smoke": "a tiny V4 over three workers gives the logits of the whole model",
-}
+_SOFTWARE = "It ran on a software device, which is not hardware: nothing is shown about a GPU."
+_NOT_RUN = "Nothing of it was run: that it compiles and what it holds is all that is shown."
 
 
-def record(
-    ws: Workspace, built: BuiltLane, planned: LanePlan, source: Published, checks: Mapping[str, Check]
-) -> Path:
-    """Write a record of a lane's checks and return where it lies.
+def record(here: BuiltHere, checks: Mapping[str, Check], *, publish: bool) -> Path:
+    """Write a record of a lane and return where it lies.
 
     When no check ran now, the record of when they did is returned.
 
+    Args:
+        here: the lane.
+        checks: those that passed, by name.
+        publish: write it into the tracked evidence folder too, as record and page.
+
     Raises:
-        CheckError: the record would name this machine.
+        CheckError: the record would name this machine, or a lane with overrides would pass for the lane.
     """
+    ws, planned, built = here.ws, here.planned, here.built
+    if publish and planned.chosen.overrides:
+        raise CheckError(
+            f"the record of lane {built.lane} cannot be published",
+            cause="the lane was built with overrides, so it is not the lane of the matrix",
+            remedy="build it without --set and without overrides of this machine",
+        )
     key = digest({"worker": built.sha256, "checks": sorted(checks)})
     known = passed(built.build, "evidence", key)
     before = ws.evidence / f"{known}.json"
-    if known is not None and before.is_file() and not any(check.fresh for check in checks.values()):
+    fresh = any(check.fresh for check in checks.values())
+    if known is not None and before.is_file() and not fresh and not publish:
         return before
-    path = write(ws.evidence, _record(ws, built, planned, source, checks), private_folders(ws))
+    made = _record(here, checks)
+    path = write(ws.evidence, made, private_folders(ws))
     remember(built.build, "evidence", key, path.stem)
+    if publish:
+        publish_record(ws, built.lane, made)
     return path
 
 
-def _record(
-    ws: Workspace, built: BuiltLane, planned: LanePlan, source: Published, checks: Mapping[str, Check]
-) -> Record:
+def publish_record(ws: Workspace, lane: str, made: Record) -> None:
+    """Write a record of a lane into the tracked evidence folder, as data and as a page.
+
+    Raises:
+        CheckError: the record names this machine.
+    """
+    check_private(made, private_folders(ws))
+    folder = ws.published_evidence / f"lane-{lane}"
+    summary = f"How far lane {lane} was built, inspected and run; nothing beyond it is claimed."
+    write_atomic(folder / "record.json", (made.model_dump_json(indent=2) + "\n").encode())
+    write_atomic(folder / "README.md", render(made, f"Lane {lane}", summary).encode())
+
+
+def _record(here: BuiltHere, checks: Mapping[str, Check]) -> Record:
+    ws, planned, built, source = here.ws, here.planned, here.built, here.source
     private = private_folders(ws)
-    commands = tuple(
-        Command(argv=tuple(public(word, private) for word in check.argv), exit_code=0, seconds=check.seconds)
-        for check in checks.values()
+    plan, lane = planned.worker, planned.chosen.lane
+    build = Command(
+        argv=("dgr-build", "lane", *planned.chosen.words, "--only", "inspect"),
+        exit_code=0,
+        seconds=0.0 if built.seconds is None else built.seconds,
     )
-    results = tuple(
-        Result(
-            criterion=_CRITERIA[name],
-            command=index,
-            verdict="passed",
-            shown=public(json.dumps(check.result, sort_keys=True), private),
-            passes=True,
+    commands = (build, *(_command(check, private) for check in checks.values()))
+    results = [_compiled(built, planned), _inspected(built, planned)]
+    for name, criterion in criteria_of(planned).items():
+        check = checks.get(name)
+        if check is None:
+            results.append(
+                Result(
+                    criterion=criterion,
+                    verdict="not run",
+                    needs=here.idle or "was not asked for",
+                    passes=False,
+                )
+            )
+            continue
+        soft = _software(planned)
+        results.append(
+            Result(
+                criterion=criterion,
+                command=1 + list(checks).index(name),
+                verdict="passed",
+                shown=public(json.dumps(check.result, sort_keys=True), private),
+                needs=f"hardware: this ran on {soft}" if soft else "",
+                passes=not soft,
+            )
         )
-        for index, (name, check) in enumerate(checks.items())
-    )
-    plan = planned.worker
+    computed = f"{', '.join(built.version['backends'])} ({plan.isa})"
+    ran = checks and lane.run_device != "CPU"
     return Record(
         subject=f"lane {built.lane}",
         ran_at=dt.datetime.now(dt.UTC).replace(microsecond=0),
         commands=commands,
         digests=_digests(built, planned, source),
-        environment=environment(plan.tools["cxx"], f"{', '.join(built.version['backends'])} ({plan.isa})"),
+        environment=environment(plan.tools["cxx"], f"{computed} on {lane.run_device}" if ran else computed),
         metrics={
-            "network_cut": built.network_cut,
-            "uncached": built.uncached,
-            "worker_bytes": built.worker.stat().st_size,
+            "worker_bytes": built.inspected.size,
             "tools": plan.tools,
+            "environment": plan.environment,
+            "closeness": lane.closeness.model_dump(mode="json") if lane.closeness is not None else None,
+            "overrides": [one.to_json() for one in planned.chosen.overrides],
         },
-        results=results,
+        results=tuple(results),
         changed_files=changed_files(source.series),
-        limitations=_LIMITATIONS,
+        limitations=_limitations(planned, here.idle),
+    )
+
+
+def _compiled(built: BuiltLane, planned: LanePlan) -> Result:
+    shown: dict[str, Any] = {
+        "languages": planned.worker.languages,
+        "architectures": planned.worker.architectures,
+        "network_cut": built.network_cut,
+        "uncached": built.uncached,
+        "answered_by_the_cache": built.cache.to_json() if built.cache is not None else None,
+    }
+    return Result(
+        criterion="worker" + (" and reference compile" if built.reference is not None else " compiles"),
+        command=0,
+        verdict="passed",
+        shown=json.dumps(shown, sort_keys=True),
+        passes=True,
+    )
+
+
+def _inspected(built: BuiltLane, planned: LanePlan) -> Result:
+    shown: dict[str, Any] = {
+        "backends": built.version["backends"],
+        "device_code_for": built.architectures,
+        "needed": built.inspected.needed,
+        "run_path": planned.chosen.lane.run_path,
+        "glibc_at_least": built.inspected.glibc,
+    }
+    return Result(
+        criterion="the worker holds the lane's backends and device code for just its architectures, needs no "
+        "more than the lane states, and tells no path of the machine",
+        command=0,
+        verdict="passed",
+        shown=json.dumps(shown, sort_keys=True),
+        passes=True,
+    )
+
+
+def _software(planned: LanePlan) -> str:
+    """Return the software device that the checks ran on, "" for hardware."""
+    return "a software device" if planned.chosen.lane.exercised == "software device" else ""
+
+
+def _limitations(planned: LanePlan, idle: str) -> tuple[str, ...]:
+    if idle:
+        return (_NOT_RUN,)
+    return (*_LIMITATIONS, *((_SOFTWARE,) if _software(planned) else ()))
+
+
+def _command(check: Check, private: Mapping[str, str]) -> Command:
+    return Command(
+        argv=tuple(public(word, private) for word in check.argv), exit_code=0, seconds=check.seconds
     )
 
 
@@ -101,6 +200,6 @@ def _digests(built: BuiltLane, planned: LanePlan, source: Published) -> Digests:
         lane=built.lane,
         lane_digest=planned.worker.digest,
         worker_sha256=built.sha256,
-        reference_sha256=sha256_file(built.reference),
+        reference_sha256=sha256_file(built.reference) if built.reference is not None else None,
         artifacts=tuple(facts_of(artifact.path.stem, artifact) for artifact in models().values()),
     )

@@ -1,15 +1,20 @@
-"""The smoke run of a built lane: a tiny V4 over three workers beside the whole model."""
+"""The trials of a built lane: tiny models over several workers beside the whole model."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from dgr_build import console
-from dgr_build.flows.lane_checks import Check
-from dgr_build.flows.run import RunRequest, run_recipe
+from dgr_build.lanes.build import Options
+from dgr_build.lanes.environment.manage import create
+from dgr_build.lanes.lane import Chosen, build_lane, plan_lane
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dgr_build.flows.built_here import BuiltHere
     from dgr_build.workspace import Workspace
 
 RECIPE = "deepseek4-tiny-3stage"
@@ -17,20 +22,111 @@ _TOKENS = 16
 _LEFT_OUT = ("text", "seconds", "logs")
 
 
-def run_trial(ws: Workspace) -> Check:
-    """Run a 43-layer tiny V4 over three workers beside the whole model, and compare their logits.
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One run of a recipe on the lane.
+
+    Args:
+        name: what it is called among the checks.
+        recipe: what is run.
+        lanes: of its stages.
+        criterion: what it shows.
+    """
+
+    name: str
+    recipe: str
+    lanes: tuple[str, ...]
+    criterion: str
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The command that does the same."""
+        words = ("dgr-build", "run", self.recipe, "--lanes", ",".join(self.lanes))
+        return (*words, "--max-tokens", str(_TOKENS), "--compare", "whole")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A trial that went well.
+
+    Args:
+        result: what came of it, as data.
+        seconds: what it took.
+    """
+
+    result: dict[str, Any]
+    seconds: float
+
+
+def trials(chosen: Chosen) -> tuple[Trial, ...]:
+    """Return the trials of a lane: for bits by its own reference, else for nearness to another lane."""
+    name, near = chosen.name, chosen.lane.closeness
+    if near is None:
+        return (
+            Trial(
+                name="smoke",
+                recipe=RECIPE,
+                lanes=(name,),
+                criterion="a tiny V4 over three workers gives the logits of the whole model, bit for bit",
+            ),
+        )
+    limit = f"logits within nmse {near.nmse:g} of the whole model on lane {near.against}"
+    return (
+        Trial(name="smoke", recipe=RECIPE, lanes=(name,), criterion=f"a tiny V4 over three workers: {limit}"),
+        Trial(
+            name="smoke-dense",
+            recipe="llama-tiny-2stage",
+            lanes=(name,),
+            criterion=f"a tiny dense model over two workers: {limit}",
+        ),
+        Trial(
+            name="smoke-mixed",
+            recipe="deepseek4-tiny-2stage",
+            lanes=(name, near.against),
+            criterion=f"a tiny V4 with its head on this lane and its tail on lane {near.against}: {limit}",
+        ),
+    )
+
+
+def reference_lane(here: BuiltHere) -> Path | None:
+    """Build the lane that this one is held against, unless it is held against itself.
+
+    Returns:
+        its reference program, None where the lane has its own.
+
+    Raises:
+        DgrError: of the kind of what failed.
+    """
+    ws, chosen = here.ws, here.planned.chosen
+    near = chosen.lane.closeness
+    if near is None:
+        return None
+    console.say(f"lane {chosen.name} is held against lane {near.against}: building that too")
+    against = Chosen(name=near.against, matrix=chosen.matrix)
+    made = create(ws, against.matrix, against.lane.environment)
+    _, reference = build_lane(ws, plan_lane(ws, against, here.source.facts, made), Options())
+    return reference.program if reference is not None else None
+
+
+def run_trial(ws: Workspace, trial: Trial) -> Tried:
+    """Run a recipe on the lanes of a trial beside the whole model, and compare their logits.
 
     Raises:
         RouteError: a worker or the route failed.
-        CheckError: the logits or the tokens differ.
+        CheckError: the logits differ more than the lane admits.
     """
+    from dgr_build.flows.run import RunRequest, run_recipe  # noqa: PLC0415 - loads gRPC and numpy
+
     started = time.monotonic()
-    data = run_recipe(ws, RunRequest(recipe=RECIPE, max_tokens=_TOKENS, compare=True)).to_json()
+    request = RunRequest(recipe=trial.recipe, lanes=trial.lanes, max_tokens=_TOKENS, compare=True)
+    data = run_recipe(ws, request).to_json()
     speeds = ", ".join(f"{name} {value:.1f} tokens/s" for name, value in data["tokens_per_second"].items())
     console.say(f"tokens {data['token_ids']}")
-    console.say(f"max |d| of {data['rows_compared']} rows of logits: {data['max_abs_diff']:g}; {speeds}")
-    return Check(
+    console.say(
+        f"{data['rows_compared']} rows of logits: max |d| {data['max_abs_diff']:g}, "
+        f"nmse {data['nmse']:.2g}; {speeds}"
+    )
+    return Tried(
         result={name: value for name, value in data.items() if name not in _LEFT_OUT},
-        argv=("dgr-build", "run", RECIPE, "--max-tokens", str(_TOKENS), "--compare", "whole"),
         seconds=round(time.monotonic() - started, 2),
     )

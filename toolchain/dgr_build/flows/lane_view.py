@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Any
 from dgr_build.documents.matrix import load_matrix
 from dgr_build.documents.pin import load_pin
 from dgr_build.documents.series import load_series
-from dgr_build.lanes.doctor import Finding, examine
+from dgr_build.flows.environments import doctor_state
+from dgr_build.flows.lane import chosen_of
+from dgr_build.lanes.doctor import can_build, can_run, examine
+from dgr_build.lanes.environment.manage import enter
+from dgr_build.lanes.environment.state import state
 from dgr_build.lanes.lane import plan_lane
 from dgr_build.lanes.plan import SourceFacts, stated_values
 
 if TYPE_CHECKING:
+    from dgr_build.flows.lane import Request
+    from dgr_build.lanes.finding import Finding
     from dgr_build.workspace import Workspace
 
 
@@ -24,6 +30,7 @@ class LaneState:
     backend: str
     environment: str
     exercised: str
+    profiles: tuple[str, ...]
     status: str
 
 
@@ -34,40 +41,46 @@ def list_lanes(ws: Workspace) -> tuple[LaneState, ...]:
         LaneState(
             name=name,
             backend=lane.backend,
-            environment=f"{lane.environment}: {matrix.environment[lane.environment].summary}",
-            exercised=lane.exercise,
-            status=_status(lane.status, examine(matrix, name)),
+            environment=lane.environment,
+            exercised=lane.exercised,
+            profiles=tuple(lane.profiles),
+            status=_status(examine(matrix, name, state=doctor_state(ws, matrix, name))),
         )
         for name, lane in matrix.lane.items()
     )
 
 
-def dry_run(ws: Workspace, lane_name: str) -> dict[str, Any]:
-    """Return what a lane comes to on this machine; nothing is fetched, installed or built.
+def dry_run(ws: Workspace, request: Request) -> dict[str, Any]:
+    """Return what a lane comes to on this machine; nothing is fetched, installed, made or built.
 
     Raises:
         HostError: a program or package that is part of the plan is missing.
-        UsageError: there is no such lane.
+        UsageError: there is no such lane, profile or override.
     """
-    matrix = load_matrix(ws.matrix_file)
-    lane = matrix.find(lane_name)
-    findings = [finding.line for finding in examine(matrix, lane_name)]
-    environment = matrix.environment[lane.environment]
-    head: dict[str, Any] = {"lane": lane_name, "status": lane.status, "requires": findings}
-    if environment.kind != "host" or lane.status == "planned":
-        # Its compilers come from an environment that is not there yet, so nothing can state a version.
-        stated = environment.model_dump(mode="json", exclude_defaults=True)
-        return head | {"digest": None, "environment": stated, "values": stated_values(matrix, lane_name)}
+    chosen = chosen_of(ws, request)
+    findings = examine(chosen.matrix, chosen.name, state=doctor_state(ws, chosen.matrix, chosen.name))
+    head: dict[str, Any] = {
+        "lane": chosen.name,
+        "exercised": chosen.lane.exercised,
+        "requires": [finding.line for finding in findings],
+        "overrides": [one.to_json() for one in chosen.overrides],
+    }
+    here = state(ws, chosen.matrix, chosen.lane.environment)
+    if not can_build(findings) or not (here.made and here.fits):
+        # Its compilers are not there yet, so nothing can state a version.
+        stated = chosen.environment.model_dump(mode="json", exclude_defaults=True)
+        values = stated_values(chosen.matrix, chosen.name)
+        return head | {"digest": None, "environment": stated, "values": values}
     # What pin and series state; nothing is fetched or proven for a look.
     source = SourceFacts.of(load_pin(ws.pin_file), load_series(ws.series_file).tree)
-    planned = plan_lane(ws, matrix, lane_name, source)
+    made = enter(ws, chosen.matrix, chosen.lane.environment)
+    planned = plan_lane(ws, chosen, source, made)
     return head | {"digest": planned.worker.digest, "plan": planned.worker.to_json()}
 
 
-def _status(status: str, findings: tuple[Finding, ...]) -> str:
-    lacks = [finding.name for finding in findings if not finding.met and not finding.for_running]
-    runs = all(finding.met for finding in findings if finding.for_running)
-    if status == "works" and not lacks:
-        return "ready" if runs else "can be built, not run"
-    missing = f"lacks {', '.join(lacks)}" if lacks else "has all it needs to build"
-    return missing if status == "works" else f"planned; {missing}"
+def _status(findings: tuple[Finding, ...]) -> str:
+    if can_build(findings):
+        return "ready" if can_run(findings) else "can be built, not run"
+    return "lacks " + ", ".join(
+        finding.name for finding in findings if not finding.met and not finding.for_running
+    )

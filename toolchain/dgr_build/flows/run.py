@@ -14,9 +14,10 @@ import numpy as np
 from dgr_build import console
 from dgr_build.artifacts.manifest import load
 from dgr_build.artifacts.tiny import provide
+from dgr_build.documents.matrix import load_matrix
 from dgr_build.documents.recipe import Recipe, load_recipe
-from dgr_build.errors import ArtifactError, CheckError, HostError, UsageError
-from dgr_build.lanes.inspect import ask_version
+from dgr_build.errors import ArtifactError, CheckError, UsageError
+from dgr_build.flows.programs import lane_digest_of, reference_of, worker_of
 from dgr_build.recipes.placement import check_placement
 from dgr_build.route.agreement import Expected
 from dgr_build.route.client import RouteClient
@@ -25,9 +26,11 @@ from dgr_build.route.reference import WholeJob, run_whole
 from dgr_build.route.workers import workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dgr_build.artifacts.manifest import Artifact
+    from dgr_build.documents.matrix import Matrix
+    from dgr_build.route.program import Program
     from dgr_build.workspace import Workspace
 
 DEFAULT_PROMPT = "Once upon a time"
@@ -39,6 +42,7 @@ class RunRequest:
 
     Args:
         recipe: the name of a recipe of the project, or a file.
+        lanes: puts its stages on other lanes, all on one or each on its own; none leaves them as they are.
         prompt: text; the head's tokenizer makes ids of it.
         tokens: token ids in place of a text.
         max_tokens: how many tokens to generate.
@@ -49,6 +53,7 @@ class RunRequest:
     """
 
     recipe: str
+    lanes: tuple[str, ...] = ()
     prompt: str = DEFAULT_PROMPT
     tokens: tuple[int, ...] = ()
     max_tokens: int = 16
@@ -65,6 +70,7 @@ class RunOutcome:
     Args:
         recipe: what was run.
         stages: its ranges, from head to tail.
+        lanes: of its stages.
         prompt_ids: the prompt.
         token_ids: what was generated.
         text: the same as text.
@@ -77,6 +83,7 @@ class RunOutcome:
 
     recipe: str
     stages: tuple[tuple[int, int], ...]
+    lanes: tuple[str, ...]
     prompt_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
     text: str
@@ -101,6 +108,7 @@ class RunOutcome:
         data: dict[str, Any] = {
             "recipe": self.recipe,
             "stages": [list(layers) for layers in self.stages],
+            "lanes": list(self.lanes),
             "prompt_ids": list(self.prompt_ids),
             "token_ids": list(self.token_ids),
             "text": self.text,
@@ -112,6 +120,7 @@ class RunOutcome:
         if self.parity is not None:
             data |= {
                 "max_abs_diff": self.parity.max_abs_diff,
+                "nmse": self.parity.nmse,
                 "logits_equal": self.parity.equal,
                 "rows_compared": self.parity.rows,
                 "whole_token_ids": list(self.whole_ids),
@@ -130,9 +139,12 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
         CheckError: the whole model gives other logits or tokens.
     """
     recipe = find_recipe(ws, request.recipe)
+    recipe = recipe.placed(request.lanes) if request.lanes else recipe
+    matrix = load_matrix(ws.matrix_file)
     lanes = dict.fromkeys(stage.lane for stage in recipe.stages)
-    programs = {lane: _worker(ws, lane) for lane in lanes}
-    reference = _reference(ws, recipe.stages[0].lane) if request.compare else None
+    programs = {lane: worker_of(ws, matrix, lane) for lane in lanes}
+    measure = _measure(matrix, lanes)
+    reference = reference_of(ws, measure.against) if request.compare else None
     artifact = _artifact(recipe)
     check_placement(recipe, artifact.manifest)
     seconds: dict[str, float] = {}
@@ -173,11 +185,14 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
                 steps=request.max_tokens - 1,
             ),
         )
-        parity, whole_ids = compare(np.concatenate(rows), whole.logits), whole.tokens
+        whole_ids = whole.tokens
+        common = _common(ids, whole_ids, len(prompt)) if measure.nmse else None  # every row, or they differ
+        parity = compare(np.concatenate(rows)[:common], whole.logits[:common])
         seconds |= {"whole_prefill": whole.prompt_us / 1e6, "whole_decode": whole.decode_us / 1e6}
     outcome = RunOutcome(
         recipe=recipe.name,
         stages=tuple((stage.first, stage.last) for stage in recipe.stages),
+        lanes=tuple(stage.lane for stage in recipe.stages),
         prompt_ids=tuple(prompt),
         token_ids=tuple(ids),
         text=text,
@@ -193,8 +208,29 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
         whole_ids=tuple(whole_ids),
         logs=ws.logs("route") / recipe.name,
     )
-    _require_parity(outcome)
+    _require_parity(outcome, measure)
     return outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Measure:
+    """What a route's logits are held against.
+
+    Args:
+        against: the lane whose reference gives the other logits.
+        nmse: the highest error of a row, 0 where every bit must be the same.
+    """
+
+    against: str
+    nmse: float
+
+
+def _measure(matrix: Matrix, lanes: Iterable[str]) -> _Measure:
+    judged = [(lane, matrix.find(lane).closeness) for lane in lanes]
+    loosest = max((near for _, near in judged if near is not None), key=lambda near: near.nmse, default=None)
+    if loosest is None:
+        return _Measure(against=judged[0][0], nmse=0.0)
+    return _Measure(against=loosest.against, nmse=loosest.nmse)
 
 
 def find_recipe(ws: Workspace, name: str) -> Recipe:
@@ -241,45 +277,36 @@ def _artifact(recipe: Recipe) -> Artifact:
     return artifact
 
 
-def _worker(ws: Workspace, lane: str) -> Path:
-    program = _built(ws.build(lane) / "bin" / "dgr-shard-worker", lane)
-    ask_version(program)  # one that cannot start here says why now
-    return program
-
-
-def _expected(recipe: Recipe, artifact: Artifact, programs: Mapping[str, Path]) -> Expected:
+def _expected(recipe: Recipe, artifact: Artifact, programs: Mapping[str, Program]) -> Expected:
     """Return what the stages have to say of themselves; one that reads a setting otherwise is found out."""
-    digests = {lane: str(ask_version(program).get("lane_digest")) for lane, program in programs.items()}
+    digests = {lane: lane_digest_of(program) for lane, program in programs.items()}
     return Expected(
         artifact_digest=artifact.digest,
         ranges=tuple((stage.first, stage.last) for stage in recipe.stages),
         lane_digests=tuple(digests[stage.lane] for stage in recipe.stages),
         numerics=recipe.numerics,
+        mixed=recipe.mode == "mixed",
     )
 
 
-def _reference(ws: Workspace, lane: str) -> Path:
-    return _built(ws.build(f"{lane}-reference") / "bin" / "dgr-reference", lane)
+def _common(ours: Sequence[int], theirs: Sequence[int], n_prompt: int) -> int:
+    """Return how many rows of logits followed the same tokens: the prompt's, and up to where they part."""
+    same = next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), len(ours) - 1)
+    return n_prompt + same
 
 
-def _built(program: Path, lane: str) -> Path:
-    if not program.is_file():
-        raise HostError(
-            f"lane {lane} has no {program.name} yet",
-            cause=f"{program} is missing",
-            remedy=f"dgr-build lane {lane}",
-        )
-    return program
-
-
-def _require_parity(outcome: RunOutcome) -> None:
+def _require_parity(outcome: RunOutcome, measure: _Measure) -> None:
     parity = outcome.parity
-    if parity is None or (parity.sound and outcome.whole_ids == outcome.token_ids):
+    if parity is None:
         return
+    exact = parity.sound and outcome.whole_ids == outcome.token_ids
+    if parity.near(measure.nmse) if measure.nmse else exact:
+        return
+    limit = f"at most {measure.nmse:g} is allowed" if measure.nmse else "they must be the same bits"
     raise CheckError(
         f"the route of {outcome.recipe} does not give the whole model's logits",
-        cause=f"max |d| {parity.max_abs_diff:g} from row {parity.first_row} of {parity.rows}, "
-        f"finite: {parity.finite}, varied: {parity.varied}, "
+        cause=f"{limit}; error {parity.nmse:g}, max |d| {parity.max_abs_diff:g} from row {parity.first_row} "
+        f"of {parity.rows}, finite: {parity.finite}, varied: {parity.varied}, "
         f"tokens {'equal' if outcome.whole_ids == outcome.token_ids else 'differ'}",
         remedy="compare the numerics that the workers' Describe states with the recipe's",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dgr_build.documents.matrix import Environment
+    from dgr_build.lanes.environment.made import Made
     from dgr_build.lanes.toolchain import Toolchain
 
 
 def static_archives(
     environment: Environment, toolchain: Toolchain, variables: Mapping[str, str]
 ) -> tuple[Path, ...]:
-    """Return the archives of an environment's packages and of all that they pull in, in the compiler's order.
+    """Return the archives of an environment's packages and of all that they pull in, by their paths here.
 
     Libraries without an archive there (parts of the C library) are left out: they are linked shared.
 
@@ -35,12 +37,15 @@ def static_archives(
     packages = environment.pkg_config
     if not packages:
         return ()
-    pkg_config = find_program("pkg-config", toolchain.path)
+    made = toolchain.made
+    pkg_config = find_program("pkg-config", toolchain.path, made)
     if pkg_config is None:
         raise HostError(
             "pkg-config is missing", cause="it names what gRPC needs", remedy="apt-get install pkg-config"
         )
-    asked = run([pkg_config, "--static", "--libs-only-l", *packages], env=variables)
+    asked = run(
+        made.command([pkg_config, "--static", "--libs-only-l", *packages], network=True), env=variables
+    )
     if asked.returncode != 0:
         raise HostError(
             f"pkg-config does not know {' and '.join(packages)}",
@@ -50,7 +55,7 @@ def static_archives(
     named = (word[2:] for word in asked.stdout.split() if word.startswith("-l"))
     names = dict.fromkeys([*environment.libraries, *named])
     folders = _search_folders(toolchain, variables)
-    found = (_find(f"lib{name}.a", folders) for name in names)
+    found = (_find(f"lib{name}.a", folders, made) for name in names)
     return tuple(path for path in found if path is not None)
 
 
@@ -66,10 +71,13 @@ def sha256_file(path: Path) -> str:
 
 
 def _search_folders(toolchain: Toolchain, variables: Mapping[str, str]) -> tuple[Path, ...]:
-    told = run([toolchain.cxx.path, "-print-search-dirs"], env=variables).stdout
+    asked = toolchain.made.command([toolchain.cxx.path, "-print-search-dirs"], network=True)
+    told = run(asked, env=variables).stdout
     line = next((line for line in told.splitlines() if line.startswith("libraries:")), "")
-    return tuple(Path(folder).resolve() for folder in line.partition("=")[2].split(":") if folder)
+    folders = line.partition("=")[2].split(":")
+    return tuple(Path(os.path.normpath(folder)) for folder in folders if folder)
 
 
-def _find(name: str, folders: Sequence[Path]) -> Path | None:
-    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+def _find(name: str, folders: Sequence[Path], made: Made) -> Path | None:
+    places = (made.outside(folder) / name for folder in folders)
+    return next((place.resolve() for place in places if place.is_file()), None)

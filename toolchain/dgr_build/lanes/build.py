@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dgr_build import console
 from dgr_build.errors import BuildError
 from dgr_build.lanes import ninja
 from dgr_build.lanes.archives import sha256_file
+from dgr_build.lanes.cache_session import serving
 from dgr_build.lanes.cmake_cache import assert_archives, assert_cache, assert_compile_flags, read_cache
-from dgr_build.lanes.isolation import without_network
+from dgr_build.lanes.compiler_cache import choose
+from dgr_build.lanes.diagnose import explain
 from dgr_build.lanes.jobs import available_memory, cores, job_count
+from dgr_build.lanes.remote_cache import SETTING
 from dgr_build.lanes.stamp import Stamp, read_stamp, write_stamp
 from dgr_build.lanes.variables import build_variables
 from dgr_build.process import run_lines
@@ -22,13 +26,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dgr_build.documents.matrix import Matrix
+    from dgr_build.lanes.cache_session import Session, Statistics
+    from dgr_build.lanes.compiler_cache import Cache
     from dgr_build.lanes.plan import Places, Plan
     from dgr_build.lanes.toolchain import Toolchain
     from dgr_build.workspace import Workspace
 
 PROGRAMS = {"worker": "dgr-shard-worker", "reference": "dgr-reference"}
 _NEED_BYTES = 1_500_000_000
-_SHOWN_LINES = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +43,12 @@ class Options:
     Args:
         jobs: compilers at once, None to let cores and memory decide.
         use_ccache: whether the compiler cache may answer.
+        surroundings: variables of the compilers otherwise than stated, to see that nothing depends on them.
     """
 
     jobs: int | None = None
     use_ccache: bool = True
+    surroundings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +62,7 @@ class Built:
         uncached: no compiler cache took part.
         network_cut: everything in its folder was compiled without a network.
         build: its folder.
+        cache: what the compiler cache did in this run, None where that is not known or nothing was done.
     """
 
     program: Path
@@ -63,6 +71,7 @@ class Built:
     uncached: bool
     network_cut: bool
     build: Path
+    cache: Statistics | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +97,22 @@ class Job:
         """Where the program will lie."""
         return self.places.build / "bin" / PROGRAMS[self.plan.program]
 
+    def inside(self, argv: Sequence[str | Path], cache: Cache, session: Session | None = None) -> list[str]:
+        """Return a command in the lane's environment: sources are only read, without a network.
+
+        Args:
+            argv: the program with its arguments.
+            cache: the compiler cache.
+            session: the cache while the build runs; None for its server, which has the network.
+        """
+        self.ws.ccache.mkdir(parents=True, exist_ok=True)
+        read = [self.places.project, self.places.source]
+        if cache.apart:
+            read += [path.parent for path in (cache.launcher, cache.program) if path is not None]
+        write = [self.places.build, self.ws.ccache]
+        write += [session.folder] if session is not None and session.folder is not None else []
+        return self.toolchain.made.command(argv, read=read, write=write, network=session is None)
+
 
 def build_plan(job: Job, options: Options) -> Built:
     """Build the program of a plan in its folder; a program that is there already is not built again.
@@ -102,30 +127,40 @@ def build_plan(job: Job, options: Options) -> Built:
     if before is not None and _is_built(before, job, options):
         return _built(job, before, steps=0)
     stamp = _usable(before, job, options)
-    cached = options.use_ccache and job.toolchain.ccache is not None
+    cache = choose(
+        job.ws,
+        job.toolchain.path,
+        setting=os.environ.get(SETTING),
+        uncached=not options.use_ccache,
+        made=job.toolchain.made,
+    )
+    cached = cache.name != "none"
     # An uncached build says so for good; the first cached step ends that.
-    cut = without_network()
+    cut = job.toolchain.made.cuts_network() and not cache.apart  # a server compiles, outside of the cut
     stamp = stamp.model_copy(
         update={
             "uncached": stamp.uncached and not cached,
-            "network_cut": stamp.network_cut and bool(cut),
+            "network_cut": stamp.network_cut and cut,
         }
     )
     require_space(job.places.build, _NEED_BYTES, "the build")
     write_stamp(job.places.build, stamp)
     if before is not None and not _is_as_built(before, job):
         job.program.unlink(missing_ok=True)  # somebody changed it; by its time alone ninja would keep it
-    _say(job, cached=cached, cut=bool(cut))
-    variables = build_variables(job.plan.variables, job.matrix.defaults, job.ws, cached=cached)
-    stamp = _configure(stamp, job, cut, variables)
+    _say(job, cache, cut=cut)
     jobs = _jobs(options)
-    steps = ninja.build(
-        [*cut, job.toolchain.ninja.path, "-C", job.places.build, "-j", str(jobs)],
-        f"compiling the {job.plan.program} of lane {job.plan.lane} ({jobs} at once)",
-        _log(job, "build"),
-        variables=variables,
-        jobs=jobs,
-    )
+    with serving(job.ws, cache, prefix=job.inside([], cache)) as session:
+        variables = build_variables(job.plan.variables, job.matrix.defaults, session.variables)
+        variables |= options.surroundings
+        stamp = _configure(stamp, job, (cache, session), variables)
+        steps = ninja.build(
+            job.inside([job.toolchain.ninja.path, "-C", job.places.build, "-j", str(jobs)], cache, session),
+            f"compiling the {job.plan.program} of lane {job.plan.lane} ({jobs} at once)",
+            _log(job, "build"),
+            variables=variables,
+            jobs=jobs,
+        )
+        statistics = session.statistics()
     _assert(job)  # ninja runs cmake by itself when a CMakeLists.txt changed
     if not job.program.is_file():
         raise BuildError(
@@ -135,7 +170,7 @@ def build_plan(job: Job, options: Options) -> Built:
         )
     stamp = stamp.model_copy(update={"program_sha256": sha256_file(job.program)})
     write_stamp(job.places.build, stamp)
-    return _built(job, stamp, steps=steps)
+    return replace(_built(job, stamp, steps=steps), cache=statistics)
 
 
 def _is_built(stamp: Stamp, job: Job, options: Options) -> bool:
@@ -178,14 +213,14 @@ def _usable(stamp: Stamp | None, job: Job, options: Options) -> Stamp:
     return fresh.model_copy(update=kept)
 
 
-def _configure(stamp: Stamp, job: Job, cut: Sequence[str], variables: Mapping[str, str]) -> Stamp:
+def _configure(stamp: Stamp, job: Job, caching: tuple[Cache, Session], variables: Mapping[str, str]) -> Stamp:
     build = job.places.build
-    arguments = job.plan.arguments(job.places, job.toolchain, launcher=job.toolchain.ccache)
+    arguments = job.plan.arguments(job.places, job.toolchain, launcher=caching[0].launcher)
     if stamp.arguments != arguments or not (build / "build.ninja").is_file():
         if _without_ids(stamp.arguments) != _without_ids(arguments):
             (build / "CMakeCache.txt").unlink(missing_ok=True)  # or a value no longer stated would stay
         write_stamp(build, stamp.model_copy(update={"arguments": ()}))
-        configure([*cut, job.toolchain.cmake.path, *arguments], variables, _log(job, "cmake"))
+        configure(job.inside([job.toolchain.cmake.path, *arguments], *caching), variables, _log(job, "cmake"))
         stamp = stamp.model_copy(update={"arguments": arguments})
         write_stamp(build, stamp)
     _assert(job)
@@ -196,18 +231,15 @@ def configure(command: Sequence[str | Path], variables: Mapping[str, str], log: 
     """Run cmake; its output goes to `log`.
 
     Raises:
-        BuildError: it failed; the end of its output is in the cause.
+        BuildError: it failed; the first real error of its output is in the cause.
     """
     with console.progress("configuring"):
         done = run_lines(command, lambda _: None, env=variables)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text(f"{done.command}\n{done.stdout}\n")
     if done.returncode != 0:
-        raise BuildError(
-            "CMake could not configure the lane",
-            cause="\n".join(done.stdout.splitlines()[-_SHOWN_LINES:]),
-            remedy=f"the whole output is in {log}",
-        )
+        cause, remedy = explain(done.stdout, log)
+        raise BuildError("CMake could not configure the lane", cause=cause, remedy=remedy)
 
 
 def _assert(job: Job) -> None:
@@ -235,15 +267,10 @@ def _log(job: Job, step: str) -> Path:
     return job.ws.logs("lane") / f"{job.places.build.name}-{step}.log"
 
 
-def _say(job: Job, *, cached: bool, cut: bool) -> None:
-    if cached:
-        cache = "through the compiler cache"
-    elif job.toolchain.ccache is None:
-        cache = "uncached (ccache is not installed)"
-    else:
-        cache = "uncached"
-    network = "network cut" if cut else "network not cut (this machine does not let us)"
-    console.say(f"{job.plan.program}: {cache}, {network}, lane digest {job.plan.digest[:16]}")
+def _say(job: Job, cache: Cache, *, cut: bool) -> None:
+    why = "the cache's server compiles" if cache.apart else "this machine does not let us"
+    network = "network cut" if cut else f"network not cut ({why})"
+    console.say(f"{job.plan.program}: {cache.described}, {network}, lane digest {job.plan.digest[:16]}")
 
 
 def _built(job: Job, stamp: Stamp, *, steps: int) -> Built:

@@ -80,7 +80,7 @@ def jobs(matrix: Matrix, only: str = "*") -> tuple[Job, ...]:
         only: a glob over the names of lanes and of jobs.
 
     Raises:
-        UsageError: nothing has such a name, or the `[ci]` part names what is not there.
+        UsageError: nothing has such a name, or the `[ci]` part names a lane or a profile that is not there.
     """
     ci = settings_of(matrix)
     _known_lanes(ci, matrix)
@@ -135,6 +135,8 @@ def _jobs_of(matrix: Matrix, ci: Ci, name: str) -> list[Job]:
     lane = matrix.lane[name]
     runner_name, runner = _runner(matrix, ci, name)
     kind = matrix.environment[lane.environment].kind
+    for run in _runs(ci, name):
+        matrix.with_profile(name, run.profile or None)
     needs = ci.environment.get(kind, Preparation()) if runner.system == "Linux" else Preparation()
     return [
         Job(

@@ -19,6 +19,7 @@ _FALSE = {"OFF", "NO", "FALSE", "N", "0", ""}
 _UPSTREAM = ("GGML_", "LLAMA_")
 _MACHINE_FLAG = re.compile(r"^-m(?!emory|saved)[a-z0-9]")  # -mavx2, -march=..., -mcpu=...
 _WHATEVER = ("-m64",)
+_PROCESSOR_CODE = (".c", ".cc", ".cpp", ".m", ".mm", ".S")  # device code has an architecture of its own
 
 
 def read_cache(build: Path) -> dict[str, tuple[str, str]]:
@@ -83,6 +84,8 @@ def assert_compile_flags(build: Path, expected: Collection[str]) -> None:
     commands = json.loads((build / "compile_commands.json").read_bytes())
     seen: set[str] = set()
     for entry in commands:
+        if not entry["file"].endswith(_PROCESSOR_CODE):
+            continue
         flags = _machine_flags(shlex.split(entry["command"]))
         foreign = flags - set(expected)
         if foreign:

@@ -16,6 +16,7 @@ from dgr_build.workspace import write_atomic
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dgr_build.lanes.environment.made import Made
     from dgr_build.workspace import Workspace
 
 _OFF = "DGR_CACHE_OFF"
@@ -72,22 +73,25 @@ class Cache:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
-def choose(ws: Workspace, environment_path: Sequence[str], *, setting: str | None, uncached: bool) -> Cache:
+def choose(
+    ws: Workspace, path: Sequence[str], *, setting: str | None, uncached: bool, made: Made | None = None
+) -> Cache:
     """Choose the compiler cache of a build.
 
     Args:
         ws: where the local cache lies, and what entries are relative to.
-        environment_path: the folders in which programs are looked for.
+        path: the folders in which programs are looked for.
         setting: the value of DGR_REMOTE_CACHE; None or "" for the local cache.
         uncached: nothing may answer, as in a release.
+        made: the environment whose folders they are; this machine by default.
 
     Raises:
         UsageError: the setting is no address of a cache.
         HostError: it is, and sccache is not installed.
     """
     if setting:
-        return _remote(ws, environment_path, setting, uncached=uncached)
-    ccache = find_program("ccache", environment_path)
+        return _remote(ws, path, setting, uncached=uncached)
+    ccache = find_program("ccache", path, made)
     if uncached or ccache is None:
         return Cache(
             name="none",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from dgr_build import console
 from dgr_build.errors import CheckError
-from dgr_build.lanes.toolchain import own_program
+from dgr_build.lanes.environment.made import Made
 from dgr_build.process import run_lines
 
 if TYPE_CHECKING:
@@ -39,27 +39,54 @@ class Tests:
     report: Path
 
 
-def test_variables(*, tiny_v4: Path, tiny_llama: Path, reference: Path) -> dict[str, str]:
-    """Return what the C++ tests find their models and the reference program by."""
-    return {TINY_V4: str(tiny_v4), TINY_LLAMA: str(tiny_llama), REFERENCE: str(reference)}
-
-
-def run_ctest(build: Path, report: Path, variables: Mapping[str, str], *, jobs: int = 1) -> Tests:
-    """Run all tests of a build folder.
+@dataclass(frozen=True, kw_only=True)
+class TestRun:
+    """What is run, and how.
 
     Args:
         build: the built folder.
         report: where the JUnit report goes.
         variables: see `test_variables`; added to the caller's environment.
+        ctest: the program, as the environment knows it.
+        made: the environment; this machine by default.
+        read: what the tests read beside the build folder.
+        exclude: a pattern of the names of tests that are left out, "" for none.
+    """
+
+    __test__ = False  # no test of pytest's
+
+    build: Path
+    report: Path
+    variables: Mapping[str, str]
+    ctest: Path
+    made: Made = field(default_factory=lambda: Made(name="host", kind="host", digest=""))
+    read: tuple[Path, ...] = ()
+    exclude: str = ""
+
+
+def test_variables(*, tiny_v4: Path, tiny_llama: Path, reference: Path | None) -> dict[str, str]:
+    """Return what the C++ tests find their models and the reference program by."""
+    found = {TINY_V4: str(tiny_v4), TINY_LLAMA: str(tiny_llama)}
+    return found if reference is None else {**found, REFERENCE: str(reference)}
+
+
+def run_ctest(asked: TestRun, *, jobs: int = 1) -> Tests:
+    """Run the tests of a build folder.
+
+    Args:
+        asked: what is run.
         jobs: tests at once.
 
     Raises:
         CheckError: a test failed or did not run, or there is none; each is named.
     """
+    build, report = asked.build, asked.report
     report.parent.mkdir(parents=True, exist_ok=True)
     report.unlink(missing_ok=True)
-    command: list[str | Path] = [own_program("ctest"), "--test-dir", build, "-j", str(jobs)]
-    command += ["--no-tests=error", "--output-on-failure", "--output-junit", report]
+    words: list[str | Path] = [asked.ctest, "--test-dir", build, "-j", str(jobs)]
+    words += ["--no-tests=error", "--output-on-failure", "--output-junit", report]
+    words += ["-E", asked.exclude] if asked.exclude else []
+    command = asked.made.command(words, read=asked.read, write=(build, report.parent), network=True)
     with console.progress("C++ tests", unit="tests") as task:
 
         def on_line(line: str) -> None:
@@ -67,7 +94,7 @@ def run_ctest(build: Path, report: Path, variables: Mapping[str, str], *, jobs: 
             if count:
                 task.update(done=int(count.group(1)), total=int(count.group(2)))
 
-        done = run_lines(command, on_line, env={**os.environ, **variables})
+        done = run_lines(command, on_line, env={**os.environ, **asked.variables})
     log = report.with_suffix(".log")
     log.write_text(done.stdout + "\n")
     names, passed = _count(report)
@@ -77,7 +104,7 @@ def run_ctest(build: Path, report: Path, variables: Mapping[str, str], *, jobs: 
         raise CheckError(
             f"C++ tests did not pass: {what}",
             cause=tail,
-            remedy=f"the whole output is in {log}; dgr-build lane cpu --only test runs them again",
+            remedy=f"the whole output is in {log}; the lane with --only test runs them again",
         )
     return Tests(passed=passed, seconds=done.seconds, report=report)
 

@@ -53,15 +53,16 @@ def build(
     Raises:
         BuildError: a step failed; its file and its output are in the message.
     """
-    steps = 0
+    steps = total = 0
     with console.progress(title) as task:
 
         def on_line(line: str) -> None:
-            nonlocal steps
+            nonlocal steps, total
             count = _COUNT.match(line)
-            if count:
-                steps = int(count.group(1))
-                task.update(done=steps, total=int(count.group(2)))
+            # A build inside the build (upstream's shader generator) counts its own, fewer steps.
+            if count and int(count.group(2)) >= total:
+                steps, total = int(count.group(1)), int(count.group(2))
+                task.update(done=steps, total=total)
 
         done = run_lines(command, on_line, env=variables)
     log.parent.mkdir(parents=True, exist_ok=True)

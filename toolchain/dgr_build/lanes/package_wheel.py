@@ -150,6 +150,6 @@ def _build(project: Path, built: Path, tag: str, variables: Mapping[str, str]) -
         raise BuildError(
             "scikit-build-core made no wheel",
             cause=(done.stdout + done.stderr).strip(),
-            remedy="./dgr-build installs the version that the project is locked to",
+            remedy="run ./dgr-build: it installs the version that the project is locked to",
         )
     return made[0]

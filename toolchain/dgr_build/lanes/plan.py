@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import platform
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from dgr_build.documents.base import digest
 from dgr_build.lanes.archives import hash_archives
+from dgr_build.lanes.device_code import device_arguments, prefix_maps
 from dgr_build.lanes.native_tree import tree_id
 from dgr_build.lanes.variables import stated_variables
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from dgr_build.documents.matrix import CMakeValue, Matrix
+    from dgr_build.documents.matrix import CMakeValue, Lane, Matrix
     from dgr_build.documents.pin import Pin
     from dgr_build.lanes.toolchain import Toolchain
 
@@ -78,10 +78,13 @@ class Places:
 class Plan:
     """Everything that decides what a build comes to, free of any path of this machine.
 
-    Folders appear as `${project}`, `${source}`, `${build}`, programs as `${c}`, `${cxx}`, `${ninja}`: two
-    clones on equal machines have equal plans.
+    Folders appear as `${project}`, `${source}`, `${build}`, `${toolkit}`, programs as `${c}`, `${cxx}`,
+    `${device}`, `${ninja}`: two clones on equal machines have equal plans.
 
     Args:
+        architectures: what device code is made for.
+        languages: those that it is compiled from, as CMake names them.
+        overrides: what was set otherwise than the matrix has it.
         values: the CMake values that the cache must show after configuring.
         configure: the arguments of cmake, the lane digest excepted.
         variables: the stated environment variables.
@@ -98,9 +101,11 @@ class Plan:
     backend: str
     isa: str
     architectures: tuple[str, ...]
+    languages: tuple[str, ...]
     source: SourceFacts
     native_tree: str
     generator: str
+    overrides: dict[str, str]
     values: dict[str, str]
     configure: tuple[str, ...]
     variables: dict[str, str]
@@ -139,9 +144,13 @@ class Plan:
             "${c}": str(toolchain.c.path),
             "${cxx}": str(toolchain.cxx.path),
             "${ninja}": str(toolchain.ninja.path),
+            "${device}": str(toolchain.device.path) if toolchain.device is not None else "",
+            "${toolkit}": str(toolchain.made.root or ""),
         }
         made = [_replaced(argument, names) for argument in self.configure]
-        made += [f"-DCMAKE_{language}_COMPILER_LAUNCHER:STRING={launcher or ''}" for language in ("C", "CXX")]
+        made += [
+            f"-DCMAKE_{language}_COMPILER_LAUNCHER:STRING={launcher or ''}" for language in self.languages
+        ]
         if self.program == "worker":
             made.append(f"-DDGR_LANE_DIGEST:STRING={self.digest}")
         return tuple(made)
@@ -156,12 +165,14 @@ class Inputs:
         toolchain: what builds it.
         native: the folder of the C++ sources.
         archives: what is linked in.
+        overrides: what the matrix has otherwise; the matrix given has them already.
     """
 
     source: SourceFacts
     toolchain: Toolchain
     native: Path
     archives: tuple[Path, ...] = ()
+    overrides: Mapping[str, str] = field(default_factory=dict)
 
 
 def render(matrix: Matrix, lane_name: str, inputs: Inputs, program: BuildProgram = "worker") -> Plan:
@@ -178,11 +189,12 @@ def render(matrix: Matrix, lane_name: str, inputs: Inputs, program: BuildProgram
     """
     lane = matrix.find(lane_name)
     source, toolchain, native = inputs.source, inputs.toolchain, inputs.native
-    environment = matrix.environment[lane.environment]
+    made = toolchain.made
+    device = device_arguments(lane.device.language if lane.device is not None else "none")
     values = stated_values(matrix, lane_name)
     values |= {"LLAMA_BUILD_NUMBER": str(source.upstream_build), "LLAMA_BUILD_COMMIT": source.commit}
     kinds = {name: _kind(value) for name, value in matrix.cmake_values(lane_name).items()}
-    own = _own_values(lane_name, lane.isa, source) if program == "worker" else {}
+    own = _own_values(lane_name, lane, source) if program == "worker" else {}
     definitions = [f"-D{name}:{kinds.get(name, 'STRING')}={value}" for name, value in (values | own).items()]
     return Plan(
         lane=lane_name,
@@ -190,19 +202,21 @@ def render(matrix: Matrix, lane_name: str, inputs: Inputs, program: BuildProgram
         backend=lane.backend,
         isa=lane.isa,
         architectures=lane.architectures,
+        languages=("C", "CXX", *device.languages),
         source=source,
         native_tree=tree_id(native if program == "worker" else native / "reference"),
         generator=matrix.defaults.generator,
+        overrides=dict(inputs.overrides),
         values=values | own,
-        configure=(*_frame(matrix.defaults.generator), *definitions),
+        configure=(*_frame(matrix.defaults.generator), *device.arguments, *definitions),
         variables=stated_variables(matrix.defaults, toolchain.path, source.epoch),
         passed=matrix.defaults.pass_environment,
         tools=toolchain.versions(),
         environment={
             "name": lane.environment,
-            "kind": environment.kind,
-            "digest": digest(environment.model_dump(mode="json")),
-            "libc": " ".join(platform.libc_ver()),
+            "kind": made.kind,
+            "digest": made.digest or digest(matrix.environment[lane.environment].model_dump(mode="json")),
+            "libc": toolchain.libc,
         },
         packages=_packages(native) if program == "worker" else {},
         archives=hash_archives(inputs.archives) if program == "worker" else {},
@@ -220,7 +234,7 @@ def stated_values(matrix: Matrix, lane_name: str) -> dict[str, str]:
 
 def _frame(generator: str) -> tuple[str, ...]:
     """Return what every configure run states: folders, programs, and flags that keep paths out."""
-    maps = " ".join(f'"-ffile-prefix-map=${{{name}}}={name}"' for name in ("source", "project", "build"))
+    maps = prefix_maps()
     return (
         "-S", "${project}", "-B", "${build}", "-G", generator,
         "-DCMAKE_MAKE_PROGRAM:FILEPATH=${ninja}",
@@ -233,10 +247,11 @@ def _frame(generator: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _own_values(lane_name: str, isa: str, source: SourceFacts) -> dict[str, str]:
+def _own_values(lane_name: str, lane: Lane, source: SourceFacts) -> dict[str, str]:
     return {
         "DGR_LANE": lane_name,
-        "DGR_ISA": isa,
+        "DGR_ISA": lane.isa,
+        "DGR_RUN_PATH": ";".join(lane.run_path),
         "DGR_PIN_COMMIT": source.commit,
         "DGR_BASE_TREE": source.base_tree,
         "DGR_PATCHED_TREE": source.patched_tree,

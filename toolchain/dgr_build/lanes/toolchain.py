@@ -1,7 +1,8 @@
-"""The programs that build a lane: found in the environment's folders, with the versions they state."""
+"""The programs that build a lane: found in its environment, with the versions they state."""
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
 import sys
@@ -10,12 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dgr_build.errors import HostError
+from dgr_build.lanes.environment.made import Made
 from dgr_build.process import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dgr_build.documents.matrix import Environment
+    from dgr_build.documents.matrix import DeviceCompiler, Environment
+
+_RELEASE = re.compile(r"\brelease \d+\.\d+, V")
+_PACKAGES = {"ld": "binutils", "ninja": "ninja-build"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,21 +38,25 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
-    """Everything that has a hand in what a build comes to, and the compiler cache, which has none.
+    """Everything that has a hand in what a build comes to.
 
     Args:
+        made: the environment that the programs belong to.
+        device: the compiler of device code, None for a lane without.
         target: the machine that the compiler makes code for.
-        ccache: the cache's launcher, None where it is not installed.
+        libc: the C library that is linked with, by name and version.
         path: the folders that the build's own PATH has.
     """
 
+    made: Made
     cmake: Program
     ninja: Program
     c: Program
     cxx: Program
     linker: Program
+    device: Program | None = None
     target: str
-    ccache: Path | None
+    libc: str
     path: tuple[str, ...]
 
     def versions(self) -> dict[str, str]:
@@ -58,41 +67,56 @@ class Toolchain:
             "c": self.c,
             "cxx": self.cxx,
             "linker": self.linker,
+            **({"device": self.device} if self.device is not None else {}),
         }
         return {role: program.version for role, program in roles.items()} | {"target": self.target}
 
 
-def find_toolchain(environment: Environment) -> Toolchain:
-    """Find the programs of an environment of this machine.
+def find_toolchain(
+    environment: Environment, made: Made | None = None, device: DeviceCompiler | None = None
+) -> Toolchain:
+    """Find the programs of an environment.
+
+    Args:
+        environment: says where to look, and which versions will do.
+        made: the environment as it is here; this machine by default.
+        device: the compiler of device code that is wanted too.
 
     Raises:
         HostError: no compiler, or only older ones than the environment admits; no linker.
     """
-    cxx, c = _compilers(environment)
-    linker = find_program("ld", environment.path)
-    if linker is None:
-        raise HostError(
-            "this machine has no linker",
-            cause=f"no ld in {', '.join(environment.path)}",
-            remedy="apt-get install binutils",
-        )
-    ccache = find_program("ccache", environment.path)
+    made = made or Made(name="host", kind="host", digest="")
+    path = (*([str(made.root / "bin")] if made.kind == "wheels" and made.root else []), *environment.path)
+    cxx, c = _compilers(environment, made, path)
+    tools = {name: _require(name, path, made) for name in ("cmake", "ninja") if made.kind == "sysroot"}
     return Toolchain(
-        cmake=_described(own_program("cmake")),
-        ninja=_described(own_program("ninja")),
-        c=_described(c),
-        cxx=_described(cxx),
-        linker=_described(linker),
-        target=run([cxx, "-dumpmachine"]).stdout.strip(),
-        ccache=ccache,
-        path=environment.path,
+        made=made,
+        cmake=_described(tools.get("cmake") or own_program("cmake"), made),
+        ninja=_described(tools.get("ninja") or own_program("ninja"), made),
+        c=_described(c, made),
+        cxx=_described(cxx, made),
+        linker=_described(_require("ld", path, made), made),
+        device=_described(_require(device.program, path, made), made) if device is not None else None,
+        target=run(made.command([cxx, "-dumpmachine"], network=True)).stdout.strip(),
+        libc=_libc(made),
+        path=path,
     )
 
 
-def find_program(name: str, path: Sequence[str]) -> Path | None:
-    """Return the first program of this name in the given folders; the caller's PATH plays no part."""
-    found = shutil.which(name, path=":".join(path))
-    return Path(found) if found else None
+def find_program(name: str, path: Sequence[str], made: Made | None = None) -> Path | None:
+    """Return the first program of this name in the given folders; the caller's PATH plays no part.
+
+    Args:
+        name: of the program, or its full path.
+        path: the folders, as the environment knows them.
+        made: the environment; this machine by default.
+    """
+    if made is None or made.kind != "sysroot":
+        found = shutil.which(name, path=":".join(path))
+        return Path(found) if found else None
+    places = [Path(name)] if name.startswith("/") else [Path(folder, name) for folder in path]
+    # Links of a root that start at its own / lead nowhere from outside: that they are there must do.
+    return next((place for place in places if made.lies(place)), None)
 
 
 def own_program(name: str) -> Path:
@@ -123,7 +147,7 @@ def stated_version(program: Path, arguments: Sequence[str], pattern: str) -> str
     return found.group(1) if found else None
 
 
-def _compilers(environment: Environment) -> tuple[Path, Path]:
+def _compilers(environment: Environment, made: Made, path: Sequence[str]) -> tuple[Path, Path]:
     """Return the C++ compiler of the environment and the C compiler beside it."""
     tried = []
     for cxx_name, c_name, minimum in (
@@ -132,26 +156,56 @@ def _compilers(environment: Environment) -> tuple[Path, Path]:
     ):
         if minimum is None:
             continue
-        cxx = find_program(cxx_name, environment.path)
+        cxx = find_program(cxx_name, path, made)
         if cxx is None:
             tried.append(f"no {cxx_name}")
             continue
-        version = stated_version(cxx, ["-dumpfullversion", "-dumpversion"], r"(\d+(?:\.\d+)*)")
+        version = _version_of(cxx, made)
         if version is None or version_numbers(version) < version_numbers(minimum):
             tried.append(f"{cxx} is {version or 'of no known version'}, {minimum} or newer is needed")
             continue
-        c = cxx.with_name(c_name)
-        if c.is_file():
+        c = find_program(str(cxx.with_name(c_name)), path, made)
+        if c is not None:
             return cxx, c
         tried.append(f"{cxx} has no {c_name} beside it")
     raise HostError(
-        "this machine has no C++17 compiler that will do",
-        cause="; ".join(tried) + f" (searched {', '.join(environment.path)})",
+        f"environment {made.name} has no C++17 compiler that will do",
+        cause="; ".join(tried) + f" (searched {', '.join(path)})",
         remedy="apt-get install g++",
     )
 
 
-def _described(path: Path) -> Program:
-    done = run([path, "--version"], timeout=60)
-    lines = done.stdout.splitlines()
-    return Program(path=path, version=lines[0].strip() if lines else "")
+def _require(name: str, path: Sequence[str], made: Made) -> Path:
+    found = find_program(name, path, made)
+    if found is None:
+        here = "this machine" if made.kind == "host" else f"environment {made.name}"
+        raise HostError(
+            f"{here} has no {name}",
+            cause=f"it is not in {', '.join(path)}",
+            remedy=f"apt-get install {_PACKAGES.get(name, name)}"
+            if made.kind == "host"
+            else f"add its package to environment.{made.name} in lanes/matrix.toml and lock again",
+        )
+    return found
+
+
+def _described(path: Path, made: Made) -> Program:
+    done = run(made.command([path, "--version"], network=True), timeout=60)
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    # nvcc names its release last, everybody else first.
+    line = next((line for line in lines if _RELEASE.search(line)), lines[0] if lines else "")
+    return Program(path=path, version=line)
+
+
+def _version_of(compiler: Path, made: Made) -> str | None:
+    asked = made.command([compiler, "-dumpfullversion", "-dumpversion"], network=True)
+    found = re.search(r"(\d+(?:\.\d+)*)", run(asked, timeout=60).stdout)
+    return found.group(1) if found else None
+
+
+def _libc(made: Made) -> str:
+    """Return the C library of an environment, such as `glibc 2.36`."""
+    if sys.platform != "linux":
+        return " ".join(platform.libc_ver()).strip()
+    asked = run(made.command(["getconf", "GNU_LIBC_VERSION"], network=True), timeout=60)
+    return asked.stdout.strip() if asked.returncode == 0 else ""

@@ -15,6 +15,7 @@ from dgr_build import console
 from dgr_build.errors import CheckError
 from dgr_build.lanes import ninja
 from dgr_build.lanes.build import configure
+from dgr_build.lanes.compiler_cache import choose
 from dgr_build.lanes.isolation import without_network
 from dgr_build.lanes.jobs import available_memory, cores, job_count
 from dgr_build.lanes.plan import stated_values
@@ -90,9 +91,9 @@ def run_archs(ws: Workspace, matrix: Matrix, source: Path, name: str, *, epoch: 
 
 def _build(ws: Workspace, matrix: Matrix, source: Path, build: Path, epoch: int) -> Path:
     toolchain = find_toolchain(matrix.environment[matrix.find("cpu").environment])
-    cached = toolchain.ccache is not None
+    cache = choose(ws, toolchain.path, setting=None, uncached=False)
     stated = stated_variables(matrix.defaults, toolchain.path, epoch)
-    variables = build_variables(stated, matrix.defaults, ws, cached=cached)
+    variables = build_variables(stated, matrix.defaults, cache.variables)
     values = {k: v for k, v in stated_values(matrix, "cpu").items() if not k.startswith("DGR_")} | _OVERRIDES
     cut = without_network()
     command: list[str | Path] = [
@@ -101,8 +102,8 @@ def _build(ws: Workspace, matrix: Matrix, source: Path, build: Path, epoch: int)
         f"-DCMAKE_C_COMPILER={toolchain.c.path}", f"-DCMAKE_CXX_COMPILER={toolchain.cxx.path}",
         *(f"-D{key}={value}" for key, value in sorted(values.items())),
     ]  # fmt: skip
-    if toolchain.ccache is not None:
-        command += [f"-DCMAKE_{lang}_COMPILER_LAUNCHER={toolchain.ccache}" for lang in ("C", "CXX")]
+    if cache.launcher is not None:
+        command += [f"-DCMAKE_{lang}_COMPILER_LAUNCHER={cache.launcher}" for lang in ("C", "CXX")]
     configure(command, variables, ws.logs("lane") / f"{build.name}-cmake.log")
     jobs = job_count(cores(), available_memory())
     ninja.build(

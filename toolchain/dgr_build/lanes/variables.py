@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dgr_build.documents.matrix import Defaults
-    from dgr_build.workspace import Workspace
 
 
 def stated_variables(defaults: Defaults, path: tuple[str, ...], epoch: int) -> dict[str, str]:
@@ -24,7 +23,7 @@ def stated_variables(defaults: Defaults, path: tuple[str, ...], epoch: int) -> d
 
 
 def build_variables(
-    stated: Mapping[str, str], defaults: Defaults, ws: Workspace, *, cached: bool
+    stated: Mapping[str, str], defaults: Defaults, cache: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the whole environment of a build's programs.
 
@@ -33,15 +32,7 @@ def build_variables(
     Args:
         stated: see `stated_variables`.
         defaults: of the matrix; names what the caller may hand on.
-        ws: where the compiler cache lies and what its entries are relative to.
-        cached: whether the compiler cache is used.
+        cache: what the compiler cache needs.
     """
     passed = {name: os.environ[name] for name in defaults.pass_environment if name in os.environ}
-    variables = {**passed, **stated, "NINJA_STATUS": "[%f/%t] "}
-    if cached:
-        # Relative to the project and blind to the current folder, so that clones share entries.
-        common = os.path.commonpath([ws.project, ws.root])
-        base = common if common != os.sep else str(ws.root)
-        return variables | {"CCACHE_DIR": str(ws.ccache), "CCACHE_BASEDIR": base, "CCACHE_NOHASHDIR": "1"}
-    # The launcher stays in the commands, or turning the cache on and off would recompile everything.
-    return variables | {"CCACHE_DISABLE": "1"}
+    return {**passed, **stated, "NINJA_STATUS": "[%f/%t] ", **cache}

@@ -23,12 +23,14 @@ class Expected:
         ranges: first layer and one past the last of every stage, from head to tail.
         lane_digests: of every stage, from head to tail.
         numerics: what the recipe decides about bits.
+        mixed: stages may differ in what lane and hardware decide about bits.
     """
 
     artifact_digest: str
     ranges: tuple[tuple[int, int], ...]
     lane_digests: tuple[str, ...]
     numerics: Numerics
+    mixed: bool = False
 
 
 def require_route(stages: Sequence[StageLink], expected: Expected | None) -> None:

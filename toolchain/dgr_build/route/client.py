@@ -143,7 +143,14 @@ class RouteClient:
 
     def open(self, session: str, epoch: int, key: bytes) -> Epoch:
         """Open one epoch of a session on every stage."""
-        opening = Opening(session=session, epoch=epoch, key=key, n_ctx=self.n_ctx, chain=self._chain)
+        opening = Opening(
+            session=session,
+            epoch=epoch,
+            key=key,
+            n_ctx=self.n_ctx,
+            chain=self._chain,
+            mixed=self._expected is not None and self._expected.mixed,
+        )
         return Epoch(self.stages, opening)
 
     def relink(self) -> bool:

@@ -18,6 +18,8 @@ class Parity:
     Args:
         equal: every byte is the same.
         max_abs_diff: the largest difference; infinite where the shapes differ or a value is not finite.
+        nmse: the largest normalised mean square error of a row: squared differences by squared values of the
+            other side; infinite likewise.
         first_row: the first row that differs, None when none does.
         rows: how many rows were compared.
         finite: all values of both are finite.
@@ -26,6 +28,7 @@ class Parity:
 
     equal: bool
     max_abs_diff: float
+    nmse: float
     first_row: int | None
     rows: int
     finite: bool
@@ -36,6 +39,10 @@ class Parity:
         """Equal, and of values that prove something."""
         return self.equal and self.finite and self.varied
 
+    def near(self, nmse: float) -> bool:
+        """Tell whether the error of no row is above a limit, and the values prove something."""
+        return self.finite and self.varied and self.rows > 0 and self.nmse <= nmse
+
 
 def compare(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> Parity:
     """Compare two arrays of logits, [rows, n_vocab] each."""
@@ -43,15 +50,28 @@ def compare(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> Parity:
     varied = len({row.tobytes() for row in ours}) > 1 if len(ours) > 1 else np.unique(ours).size > 1
     if ours.shape != theirs.shape:
         return Parity(
-            equal=False, max_abs_diff=np.inf, first_row=0, rows=len(ours), finite=finite, varied=varied
+            equal=False,
+            max_abs_diff=np.inf,
+            nmse=np.inf,
+            first_row=0,
+            rows=len(ours),
+            finite=finite,
+            varied=varied,
         )
     differing = [row for row in range(len(ours)) if ours[row].tobytes() != theirs[row].tobytes()]
     largest = float(np.abs(ours.astype("f8") - theirs.astype("f8")).max()) if finite and ours.size else np.inf
     return Parity(
         equal=not differing,
         max_abs_diff=largest,
+        nmse=_nmse(ours, theirs) if finite and ours.size else np.inf,
         first_row=differing[0] if differing else None,
         rows=len(ours),
         finite=finite,
         varied=varied,
     )
+
+
+def _nmse(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> float:
+    error = np.square(ours.astype("f8") - theirs.astype("f8")).sum(axis=1)
+    scale = np.square(theirs.astype("f8")).sum(axis=1)
+    return float((error / np.maximum(scale, np.finfo("f8").tiny)).max())

@@ -95,6 +95,7 @@ class Opening:
         key: 32 random bytes, the same on every stage.
         n_ctx: positions it may need.
         chain: results come back through the stages.
+        mixed: stages may differ in numerics; nothing is then promised about bits.
     """
 
     session: str
@@ -102,6 +103,7 @@ class Opening:
     key: bytes
     n_ctx: int
     chain: bool
+    mixed: bool = False
 
 
 class Epoch:
@@ -201,6 +203,7 @@ class Epoch:
             successor=after.peer if after else None,
             successor_address=after.address if after else "",
             results_chain=self._opening.chain,
+            mixed=self._opening.mixed,
         )
 
     def _listen(self) -> None:

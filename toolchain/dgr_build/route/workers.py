@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from contextlib import ExitStack, contextmanager
@@ -17,11 +18,12 @@ from dgr_build.process import Child
 from dgr_build.workspace import staging
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from dgr_build.artifacts.manifest import Artifact
     from dgr_build.documents.recipe import Recipe, Stage
+    from dgr_build.route.program import Program
     from dgr_build.workspace import Workspace
 
 _POLL_S = 0.02
@@ -47,7 +49,7 @@ class WorkerProcess:
     log: Path
 
 
-def arguments(worker: Path, recipe: Recipe, stage: Stage, artifact: Artifact) -> list[str]:
+def arguments(program: Program, recipe: Recipe, stage: Stage, artifact: Artifact) -> list[str]:
     """Return the command line of one stage's worker, but for where it listens."""
     numerics = recipe.numerics
     options = {
@@ -55,6 +57,7 @@ def arguments(worker: Path, recipe: Recipe, stage: Stage, artifact: Artifact) ->
         "artifact-digest": artifact.digest,
         "first": stage.first,
         "last": stage.last,
+        "device": program.device,
         "n-ctx": recipe.n_ctx,
         "slots": recipe.n_slots,
         "n-ubatch": numerics.n_ubatch,
@@ -64,12 +67,20 @@ def arguments(worker: Path, recipe: Recipe, stage: Stage, artifact: Artifact) ->
         "type-k": numerics.type_k,
         "type-v": numerics.type_v,
     }
-    return [str(worker), *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
+    return [
+        str(program.path),
+        *(word for name, value in options.items() for word in (f"--{name}", str(value))),
+    ]
 
 
 @contextmanager
 def workers(
-    ws: Workspace, recipe: Recipe, programs: dict[str, Path], artifact: Artifact, *, start_s: float = 120
+    ws: Workspace,
+    recipe: Recipe,
+    programs: Mapping[str, Program],
+    artifact: Artifact,
+    *,
+    start_s: float = 120,
 ) -> Iterator[list[WorkerProcess]]:
     """Run one worker for each stage of a recipe, on free loopback ports, while the block runs.
 
@@ -91,9 +102,12 @@ def workers(
         started: list[tuple[Stage, Child, Path, Path]] = []
         for stage in recipe.stages:
             log, port = logs / f"{stage.name}.log", folder / f"{stage.name}.port"
-            argv = arguments(programs[stage.lane], recipe, stage, artifact)
+            program = programs[stage.lane]
+            argv = [*arguments(program, recipe, stage, artifact), "--port-file", str(port)]
+            # the whole folder of the model: a split one has parts beside the first
+            entered = program.enter(argv, read=(program.path.parent, artifact.path.parent), write=(folder,))
             with log.open("wb") as out:
-                child = Child([*argv, "--port-file", port], stdout=out, stderr=out)
+                child = Child(entered, stdout=out, stderr=out, env={**os.environ, **program.variables})
             stack.callback(child.stop)
             stack.callback(child.signal, signal.SIGTERM)  # first all are asked, then each is waited for
             started.append((stage, child, log, port))

@@ -1,0 +1,72 @@
+"""The programs of built lanes: where they lie, and how they are started on this machine."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from dgr_build.errors import HostError
+from dgr_build.lanes.build import PROGRAMS
+from dgr_build.lanes.environment.manage import enter
+from dgr_build.lanes.inspect import ask_version
+from dgr_build.route.program import Program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dgr_build.documents.matrix import Matrix
+    from dgr_build.workspace import Workspace
+
+
+def worker_of(ws: Workspace, matrix: Matrix, lane_name: str) -> Program:
+    """Return the worker of a lane, with its environment and its device.
+
+    Of several profiles that were built, the one that was built last is taken.
+
+    Raises:
+        HostError: it was not built, or its environment is gone.
+        UsageError: there is no such lane.
+    """
+    lane = matrix.find(lane_name)
+    name = PROGRAMS["worker"]
+    folders = [ws.build(lane_name), *(ws.build(f"{lane_name}-{profile}") for profile in lane.profiles)]
+    there = [path for folder in folders if (path := folder / "bin" / name).is_file()]
+    if not there:
+        raise _not_built(lane_name, folders[0] / "bin" / name)
+    made = enter(ws, matrix, lane.environment)
+    return Program(
+        path=max(there, key=lambda path: path.stat().st_mtime),
+        device=lane.run_device,
+        variables={**made.variables, **lane.run_variables},
+        enter=partial(made.command, network=True),
+    )
+
+
+def reference_of(ws: Workspace, lane_name: str) -> Path:
+    """Return the reference program of a lane.
+
+    Raises:
+        HostError: it was not built.
+    """
+    path = ws.build(f"{lane_name}-reference") / "bin" / PROGRAMS["reference"]
+    if not path.is_file():
+        raise _not_built(lane_name, path)
+    return path
+
+
+def lane_digest_of(program: Program) -> str:
+    """Return the lane digest that a worker reports; one that cannot start here says why now.
+
+    Raises:
+        CheckError: it does not start.
+    """
+    command = program.enter([program.path], read=(program.path.parent,))
+    return str(ask_version(program.path, command, program.variables).get("lane_digest"))
+
+
+def _not_built(lane_name: str, path: Path) -> HostError:
+    return HostError(
+        f"lane {lane_name} has no {path.name} yet",
+        cause=f"{path} is missing",
+        remedy=f"dgr-build lane {lane_name}",
+    )

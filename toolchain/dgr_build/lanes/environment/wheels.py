@@ -1,0 +1,175 @@
+"""A toolkit of wheels: pinned packages of the usual index, verified and unpacked into one folder."""
+
+from __future__ import annotations
+
+import stat
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from dgr_build import console
+from dgr_build.documents.environment_lock import EnvironmentLock, LockedFile, order
+from dgr_build.errors import HostError, ProofError, UsageError
+from dgr_build.source import download
+from dgr_build.source.wanted import Wanted
+from dgr_build.workspace import lock_file, publish, require_space
+
+if TYPE_CHECKING:
+    from dgr_build.documents.matrix import Environment
+    from dgr_build.source.index import Index
+
+_UNKNOWN_SIZE = 1 << 30  # of a wheel that no lock knows yet; a download may not grow past twice of it
+_MACHINE = "x86_64"
+_RELEASE = "13"
+
+
+def resolve(definition: Environment, definition_digest: str, cache: Path) -> EnvironmentLock:
+    """Find and download the wheels of a definition, and lock what came.
+
+    Raises:
+        SourceUnavailableError: no index has one of them, or it does not come.
+        UsageError: the definition names no exact version.
+    """
+    from dgr_build.source import index  # noqa: PLC0415 - loads an HTTP client, which only a download needs
+
+    files = []
+    with index.opened() as packages:
+        for named in definition.wheels:
+            package, pinned, version = named.partition("==")
+            if not pinned:
+                raise UsageError(
+                    f"the wheel {named} has no exact version",
+                    remedy="write NAME==VERSION in lanes/matrix.toml",
+                )
+            wanted = Wanted(package=package, version=version, kind="wheel", platform=_MACHINE)
+            link = packages.find(wanted)
+            path = cache / link.filename
+            with lock_file(cache / f".{path.name}.lock", f"the download of {path.name}"):
+                if not path.is_file():
+                    part = path.with_name(path.name + ".part")
+                    download.fetch(
+                        packages.client, link.url_without_fragment, part, size=_UNKNOWN_SIZE, title=path.name
+                    )
+                    publish(part, path)
+            files.append(
+                LockedFile(
+                    package=package,
+                    version=version,
+                    file=path.name,
+                    size=path.stat().st_size,
+                    sha256=download.sha256_of(path),
+                )
+            )
+    return EnvironmentLock(definition=definition_digest, files=tuple(sorted(files, key=order)))
+
+
+def fetch(lock: EnvironmentLock, cache: Path) -> None:
+    """Bring the locked wheels into the cache; those that are there and whole stay.
+
+    Raises:
+        ProofError: an index sends something else under a locked name.
+        SourceUnavailableError: no index has one of them, or it does not come.
+    """
+    missing = [file for file in lock.files if not _whole(cache / file.file, file)]
+    if not missing:
+        return
+    from dgr_build.source import index  # noqa: PLC0415 - see above
+
+    with index.opened() as packages:
+        for file in missing:
+            _download(packages, file, cache)
+
+
+def assemble(lock: EnvironmentLock, cache: Path, folder: Path) -> None:
+    """Unpack the wheels of a lock into a folder, as the toolkit that they are parts of.
+
+    Raises:
+        HostError: there is not enough space.
+        ProofError: a wheel holds a path that leaves the folder, or two hold different files of one name.
+    """
+    archives = [cache / file.file for file in lock.files]
+    total = 0
+    for archive in archives:
+        with zipfile.ZipFile(archive) as wheel:
+            total += sum(entry.file_size for entry in wheel.infolist())
+    require_space(folder, total, "the toolkit")
+    with console.progress("unpacking the toolkit", total, unit="bytes") as task:
+        for archive in archives:
+            with zipfile.ZipFile(archive) as wheel:
+                for entry in wheel.infolist():
+                    _unpack(wheel, entry, folder)
+                    task.advance(entry.file_size)
+    _complete(toolkit(folder))
+
+
+def toolkit(folder: Path) -> Path:
+    """Return the toolkit's own root in the folder its wheels were unpacked into."""
+    return folder / "nvidia" / f"cu{_RELEASE}"
+
+
+def _download(packages: Index, file: LockedFile, cache: Path) -> None:
+    final = cache / file.file
+    part = final.with_name(final.name + ".part")
+    wanted = Wanted(package=file.package, version=file.version, kind="wheel", platform=_MACHINE)
+    with lock_file(cache / f".{final.name}.lock", f"the download of {final.name}"):
+        if _whole(final, file):
+            return
+        link = packages.find(wanted)
+        for _ in range(2):  # what was kept of an earlier try may be what is wrong
+            resumed = download.fetch(
+                packages.client, link.url_without_fragment, part, size=file.size, title=final.name
+            )
+            if _whole(part, file):
+                publish(part, final)
+                return
+            aside = download.quarantine(part)
+            if not resumed:
+                break
+    raise ProofError(
+        f"{file.file} is not what the lock pins",
+        cause=f"its SHA-256 differs from {file.sha256}; it was moved to {aside}",
+        remedy="try another index, or look at what was published and lock again: dgr-build env lock",
+    )
+
+
+def _whole(path: Path, file: LockedFile) -> bool:
+    try:
+        return path.stat().st_size == file.size and download.sha256_of(path) == file.sha256
+    except FileNotFoundError:
+        return False
+
+
+def _unpack(wheel: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path) -> None:
+    name = PurePosixPath(entry.filename)
+    if entry.is_dir():
+        return
+    if name.is_absolute() or ".." in name.parts:
+        raise ProofError(f"{wheel.filename} holds the path {entry.filename}")
+    target = folder / name
+    if target.exists():
+        if target.read_bytes() == wheel.read(entry):
+            return
+        raise ProofError(f"two wheels hold different files {entry.filename}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with wheel.open(entry) as source, target.open("wb") as file:
+        while block := source.read(1 << 20):
+            file.write(block)
+    executable = (entry.external_attr >> 16) & stat.S_IXUSR or name.parent.name == "bin"
+    target.chmod(0o755 if executable else 0o644)
+
+
+def _complete(root: Path) -> None:
+    """Add the links that CMake and the linker look for and that wheels cannot carry."""
+    libraries = root / "lib"
+    if not libraries.is_dir():
+        raise HostError(
+            "the wheels make no toolkit",
+            cause=f"{libraries} is not among what they hold",
+            remedy="dgr-build env show cuda-wheels lists them; a runtime library must be one of them",
+        )
+    for library in sorted(libraries.glob("lib*.so.*")):
+        plain = library.with_name(library.name.partition(".so.")[0] + ".so")
+        if not plain.exists():
+            plain.symlink_to(library.name)
+    if not (root / "lib64").exists():
+        (root / "lib64").symlink_to("lib")
