@@ -102,7 +102,8 @@ def test_tests_run_in_their_environment_with_the_network_and_may_write_build_and
     """Loopback sockets are what half of them are about."""
     entering = tmp_path / "bwrap"
     entering.write_text(
-        f'#!/bin/sh\necho "$@" > \'{tmp_path}/entered\'\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n'
+        f"#!/bin/sh\necho \"$@\" > '{tmp_path}/entered'\n"
+        'while [ "$1" != -- ]; do shift; done; shift; exec "$@"\n'
     )
     entering.chmod(0o755)
     root = tmp_path / "root"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dgr_build.artifacts.tiny import tiny_spec
 from dgr_build.documents.base import parse, save_toml
@@ -78,6 +80,44 @@ def test_wrong_recipes_are_refused_by_field(fields, named):
     with pytest.raises(UsageError) as caught:
         parse(_data(**fields), Recipe, "recipe.toml")
     assert named in caught.value.cause
+
+
+@pytest.mark.parametrize("mode", [{}, {"mode": "exact"}])
+def test_stages_on_unlike_lanes_are_not_exact(mode):
+    stages = _data()["stages"]
+    stages[1]["lane"] = "vulkan"
+    with pytest.raises(UsageError) as caught:
+        parse(_data(stages=stages, **mode), Recipe, "recipe.toml")
+    assert "cpu and vulkan" in caught.value.cause
+    assert 'mode = "mixed"' in caught.value.cause
+    assert parse(_data(stages=stages, mode="mixed"), Recipe, "recipe.toml").mode == "mixed"
+
+
+@pytest.mark.parametrize("path", _SHIPPED, ids=lambda path: path.stem)
+def test_shipped_recipes_are_exact_on_whatever_one_lane_they_are_put(path):
+    recipe = load_recipe(path)
+    moved = recipe.placed(("vulkan",))
+    assert {stage.lane for stage in moved.stages} == {"vulkan"}
+    assert moved.mode == "exact"
+    assert moved.placed((recipe.stages[0].lane,)) == recipe
+
+
+@given(st.lists(st.sampled_from(["cpu", "cuda", "vulkan"]), min_size=2, max_size=2).map(tuple))
+def test_a_recipe_is_placed_stage_by_stage_and_is_exact_on_one_lane_only(lanes):
+    recipe = parse(_data(), Recipe, "here")
+    placed = recipe.placed(lanes)
+    assert tuple(stage.lane for stage in placed.stages) == lanes
+    assert placed.mode == ("exact" if len(set(lanes)) == 1 else "mixed")
+    assert Recipe.model_validate(placed.model_dump()) == placed
+    unlike = {"stages": recipe.stages, "mode": recipe.mode}
+    assert placed.model_copy(update=unlike) == recipe
+
+
+@pytest.mark.parametrize("lanes", [(), ("cpu", "cpu", "cpu")])
+def test_lanes_that_do_not_match_the_stages_are_refused(lanes):
+    with pytest.raises(UsageError) as caught:
+        parse(_data(), Recipe, "here").placed(lanes)
+    assert "one" in caught.value.remedy
 
 
 def test_a_recipe_survives_being_written(tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dgr_build.cli.main import run as cli
+from dgr_build.documents.matrix import load_matrix
 from dgr_build.documents.recipe import Recipe
 from dgr_build.errors import CheckError, HostError, UsageError
 from dgr_build.flows import run as flow
@@ -231,3 +232,73 @@ def test_the_way_of_results_can_be_chosen(faked, results, monkeypatch):
 def test_a_difference_ends_the_command_with_its_own_code(faked, capsys):
     faked.wrong = lambda whole: replace(whole, logits=np.nextafter(whole.logits, np.float32(9)))
     assert cli(["run", "made", "--tokens", "5,6", "--compare", "whole"]) == CheckError.exit_code == 8
+
+
+@pytest.fixture
+def near(faked, ws, monkeypatch):
+    """A run whose head is on lane vulkan, which is judged by nearness to lane cpu's reference."""
+    faked.judges = []
+    monkeypatch.setattr(
+        flow, "reference_of", lambda _, lane: faked.judges.append(lane) or ws.root / "dgr-reference"
+    )
+    started = flow.workers
+
+    @contextmanager
+    def on_two_lanes(ws, recipe, programs, artifact):
+        assert list(programs) == ["vulkan", "cpu"]
+        assert recipe.mode == "mixed"
+        with started(ws, recipe, {"cpu": programs["cpu"]}, artifact) as serving:
+            yield serving
+
+    monkeypatch.setattr(flow, "workers", on_two_lanes)
+    return lambda: flow.run_recipe(
+        ws, request(lanes=("vulkan", "cpu"), tokens=(5, 6, 7), max_tokens=4, compare=True)
+    )
+
+
+def test_lanes_that_promise_no_bits_are_held_against_the_lane_that_they_name(faked, near):
+    faked.wrong = lambda whole: replace(whole, logits=whole.logits * np.float32(1.001))
+    outcome = near()
+    assert faked.judges == ["cpu"]
+    assert outcome.lanes == ("vulkan", "cpu")
+    assert not outcome.parity.equal
+    assert 0 < outcome.parity.nmse < 1e-3
+    assert outcome.to_json()["nmse"] == outcome.parity.nmse
+
+
+def test_logits_too_far_from_the_other_lanes_fail_the_check_with_limit_and_error(faked, near, ws):
+    faked.wrong = lambda whole: replace(whole, logits=whole.logits * np.float32(1.5))
+    with pytest.raises(CheckError) as caught:
+        near()
+    limit = load_matrix(ws.matrix_file).lane["vulkan"].closeness.nmse
+    assert f"{limit:g}" in caught.value.cause
+
+
+def test_where_tokens_part_only_the_rows_before_are_compared(faked, near):
+    def part(whole):
+        logits = whole.logits.copy()
+        logits[4:] = -logits[4:]  # rows that followed another token
+        return replace(whole, logits=logits, tokens=[whole.tokens[0], whole.tokens[1] + 1, *whole.tokens[2:]])
+
+    faked.wrong = part
+    outcome = near()
+    assert outcome.parity.rows == 4  # three of the prompt, one after the token that both chose
+    assert outcome.parity.equal
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "rows"),
+    [([1, 2, 3], [1, 2, 3], 12), ([1, 2, 3], [1, 2, 4], 12), ([1, 2, 3], [1, 9, 3], 11), ([1], [2], 10)],
+)
+def test_rows_that_followed_the_same_tokens(ours, theirs, rows):
+    """Of a prompt of ten: the token that differs first was chosen from a row that is still comparable."""
+    assert flow._common(ours, theirs, 10) == rows
+
+
+def test_exact_lanes_are_judged_by_their_own_reference_to_the_bit(project_root):
+    matrix = load_matrix(project_root / "lanes" / "matrix.toml")
+    assert flow._measure(matrix, ["cpu"]) == flow._Measure(against="cpu", nmse=0.0)
+    loose, tight = (matrix.lane[name] for name in ("cuda", "vulkan"))
+    loose = loose.model_copy(update={"closeness": loose.closeness.model_copy(update={"nmse": 0.25})})
+    matrix = matrix.model_copy(update={"lane": {**matrix.lane, "cuda": loose, "vulkan": tight}})
+    assert flow._measure(matrix, ["vulkan", "cuda", "cpu"]).nmse == 0.25

@@ -78,3 +78,66 @@ def test_a_single_row_is_sound_unless_it_is_constant():
 
 def test_no_rows_prove_nothing():
     assert not compare(logits(rows=0), logits(rows=0)).sound
+
+
+_VALUES = st.floats(-1e3, 1e3, width=32).filter(lambda value: value == 0 or abs(value) > 1e-3)
+_ROWS = st.lists(st.lists(_VALUES, min_size=4, max_size=4), min_size=1, max_size=4)
+
+
+def array(rows):
+    return np.array(rows, dtype="<f4")
+
+
+@given(_ROWS)
+def test_values_have_no_error_against_themselves(rows):
+    assert compare(array(rows), array(rows)).nmse == 0
+
+
+@given(_ROWS, _ROWS, st.integers(-8, 8))
+def test_the_error_does_not_depend_on_the_scale(ours, theirs, power):
+    n = min(len(ours), len(theirs))
+    ours, theirs = array(ours[:n]), array(theirs[:n])
+    theirs[:, 0] = 1  # an all-zero row has no scale
+    scale = np.float32(2.0**power)
+    error = compare(ours, theirs).nmse
+    assert compare(ours * scale, theirs * scale).nmse == pytest.approx(error)
+
+
+@given(_ROWS, _ROWS)
+def test_the_error_is_that_of_the_worst_row(ours, theirs):
+    n = min(len(ours), len(theirs))
+    ours, theirs = array(ours[:n]), array(theirs[:n])
+    theirs[:, 0] = 1
+    each = [compare(ours[row : row + 1], theirs[row : row + 1]).nmse for row in range(n)]
+    assert compare(ours, theirs).nmse == max(each)
+
+
+def test_the_error_is_of_squares_against_the_other_sides():
+    theirs = array([[3, 4]])
+    assert compare(array([[3, 4.5]]), theirs).nmse == pytest.approx(0.25 / 25)
+
+
+def test_values_are_near_up_to_the_limit_itself():
+    parity = compare(array([[3, 4.5], [0, 1]]), array([[3, 4], [0, 1]]))
+    assert parity.near(0.01)
+    assert not parity.near(0.0099)
+    assert not parity.sound
+
+
+@pytest.mark.parametrize("theirs", [logits(rows=2), logits(width=4), logits(rows=0)])
+def test_other_shapes_are_never_near(theirs):
+    assert not compare(logits(), theirs).near(0.9)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_never_near(value):
+    ours = logits()
+    ours[1, 2] = value
+    assert not compare(ours, logits()).near(0.9)
+    assert not compare(logits(), ours).near(0.9)
+
+
+def test_values_that_prove_nothing_are_never_near():
+    same = np.tile(logits(rows=1), (3, 1))
+    assert not compare(same, same.copy()).near(0.9)
+    assert not compare(logits(rows=0), logits(rows=0)).near(0.9)

@@ -4,6 +4,7 @@ import os
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -214,3 +215,27 @@ def test_an_error_of_a_route_whose_workers_live_stays_as_it_is(ws, program):
     ):
         raise RouteError("a stage failed", cause="a value is not finite")
     assert caught.value.cause == "a value is not finite"
+
+
+def test_a_worker_is_started_through_its_environment_with_its_variables(ws, program, tmp_path):
+    """What it reads is its own folder and the model's; what it writes is where its port goes."""
+    inner = program.serving()
+    seen = []
+
+    def enter(argv, *, read=(), write=()):
+        seen.append((tuple(read), tuple(write)))
+        return ["/usr/bin/env", f"DGR_ENTERED={tmp_path}", *argv]
+
+    script = tmp_path / "serving.py"
+    script.write_text(
+        f"import os\nassert os.environ['DGR_ENTERED'], os.environ['DGR_OWN']\n"
+        f"assert os.environ['DGR_OWN'] == '7'\n{script.read_text()}"
+    )
+    entered = replace(inner, enter=enter, variables={"DGR_OWN": "7"})
+    with workers(ws, recipe_of("cpu", "cpu"), {"cpu": entered}, _ARTIFACT) as serving:
+        assert [worker.child.argv[0] for worker in serving] == ["/usr/bin/env"] * 2
+        for read, write in seen:
+            assert set(read) == {inner.path.parent, _ARTIFACT.path.parent}
+            assert len(write) == 1
+            assert write[0].is_relative_to(ws.root / "run")
+    assert not any(is_running(pid) for pid in program.pids())

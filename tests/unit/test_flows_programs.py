@@ -1,0 +1,104 @@
+"""The programs of built lanes: which of them is started, and with what."""
+
+import json
+import os
+
+import pytest
+
+from dgr_build.documents.matrix import load_matrix
+from dgr_build.errors import CheckError, HostError, UsageError
+from dgr_build.flows.programs import lane_digest_of, reference_of, worker_of
+
+
+@pytest.fixture
+def matrix(project_root):
+    """The project's lanes, with lane cuda on this machine and with a second profile."""
+    matrix = load_matrix(project_root / "lanes" / "matrix.toml")
+    changes = {
+        "environment": "host",
+        "profiles": {"quick": ("90-real",), "other": ("80-real",)},
+        "run_variables": {"DGR_TEST": "7"},
+    }
+    changed = matrix.lane["cuda"].model_copy(update=changes)
+    return matrix.model_copy(update={"lane": {**matrix.lane, "cuda": changed}})
+
+
+@pytest.fixture
+def built(ws):
+    """A maker of programs in build folders, with their age in seconds."""
+
+    def make(folder, name="dgr-shard-worker", *, age=0, script="exit 1"):
+        file = ws.build(folder) / "bin" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+        os.utime(file, (1_800_000_000 - age, 1_800_000_000 - age))
+        return file
+
+    return make
+
+
+@pytest.mark.parametrize("newest", ["cuda", "cuda-quick", "cuda-other"])
+def test_of_several_profiles_the_one_that_was_built_last_is_taken(ws, matrix, built, newest):
+    for folder in ("cuda", "cuda-quick", "cuda-other"):
+        built(folder, age=0 if folder == newest else 60)
+    built("cuda-unknown", age=-60)  # no profile of the lane
+    assert worker_of(ws, matrix, "cuda").path == ws.build(newest) / "bin" / "dgr-shard-worker"
+
+
+def test_a_profile_alone_will_do(ws, matrix, built):
+    path = built("cuda-quick")
+    assert worker_of(ws, matrix, "cuda").path == path
+
+
+def test_a_worker_comes_with_its_lanes_device_and_variables(ws, matrix, built):
+    built("cuda")
+    program = worker_of(ws, matrix, "cuda")
+    assert program.device == "CUDA0"
+    assert program.variables["DGR_TEST"] == "7"
+
+
+def test_a_worker_keeps_the_network_for_its_route(ws, matrix, built):
+    path = built("cpu")
+    assert worker_of(ws, matrix, "cpu").enter([path, "--x"], read=(path.parent,)) == [str(path), "--x"]
+
+
+def test_a_lane_that_was_not_built_says_how(ws, matrix):
+    for find in (lambda: worker_of(ws, matrix, "cuda"), lambda: reference_of(ws, "cuda")):
+        with pytest.raises(HostError) as caught:
+            find()
+        assert caught.value.remedy == "dgr-build lane cuda"
+
+
+def test_a_lane_whose_environment_is_gone_says_how_it_is_made_again(ws, project_root, built):
+    matrix = load_matrix(project_root / "lanes" / "matrix.toml")
+    built("vulkan")
+    lock = ws.environment_lock("trixie")
+    lock.parent.mkdir(parents=True)
+    lock.write_bytes((project_root / "lanes" / "locks" / lock.name).read_bytes())
+    with pytest.raises(HostError) as caught:
+        worker_of(ws, matrix, "vulkan")
+    assert "dgr-build env" in caught.value.remedy
+
+
+def test_an_unknown_lane_is_a_mistake_in_typing(ws, matrix):
+    with pytest.raises(UsageError):
+        worker_of(ws, matrix, "gpu")
+
+
+def test_the_reference_of_a_lane_is_beside_its_worker(ws, built):
+    path = built("cpu-reference", "dgr-reference")
+    assert reference_of(ws, "cpu") == path
+
+
+def test_the_lane_digest_is_the_one_that_the_worker_reports_in_its_environment(ws, matrix, built):
+    said = json.dumps({"lane_digest": "ab" * 32})
+    built("cuda", script=f'[ "$DGR_TEST" = 7 ] && [ "$1" = --version ] && echo \'{said}\'')
+    assert lane_digest_of(worker_of(ws, matrix, "cuda")) == "ab" * 32
+
+
+def test_a_worker_that_cannot_start_here_says_why(ws, matrix, built):
+    built("cuda", script="echo 'libcudart.so.13: cannot open' >&2; exit 127")
+    with pytest.raises(CheckError) as caught:
+        lane_digest_of(worker_of(ws, matrix, "cuda"))
+    assert "libcudart.so.13" in caught.value.cause
