@@ -27,6 +27,8 @@ _PROGRAM = "diffoscope"
 _REPORT_BYTES = 2_000_000
 _EXCERPT_LINES, _EXCERPT_COLUMNS = 12, 160
 _GRACE_S = 30.0
+_BUILD_ID = ".note.gnu.build-id"
+_NAMED = 5  # sections that are named before the rest is only counted
 _DIFFERENT = 1  # diffoscope's exit code; 2 is trouble
 
 
@@ -39,7 +41,7 @@ class Difference:
         first: what the first build made, None where it made nothing.
         second: what the second build made, None where it made nothing.
         offset: of the first byte that differs; None where there are not two files, or only names differ.
-        where: the section, or the member of an archive and what of it, "" where that is not known.
+        where: the sections, or the member of an archive and what of it, "" where that is not known.
     """
 
     output: str
@@ -75,9 +77,15 @@ def compare(first: Mapping[str, Path], second: Mapping[str, Path]) -> tuple[Diff
             where = f"is called {ours.name} and {theirs.name}"
             found.append(Difference(output=name, first=ours, second=theirs, where=where))
         elif sha256_file(ours) != sha256_file(theirs):
-            offset = first_offset(ours, theirs)
-            where = _where(ours, theirs, offset)
-            found.append(Difference(output=name, first=ours, second=theirs, offset=offset, where=where))
+            found.append(
+                Difference(
+                    output=name,
+                    first=ours,
+                    second=theirs,
+                    offset=first_offset(ours, theirs),
+                    where=_where(ours, theirs),
+                )
+            )
     return tuple(found)
 
 
@@ -127,17 +135,23 @@ def explain(difference: Difference, report: Path, limit_s: float) -> str:
 
 
 def _excerpt(text: str) -> str:
-    """Return the lines of a report that say what differs, without what is equal around them."""
-    told = [line for line in text.splitlines() if line.lstrip("│ ").startswith(("├", "+", "-"))]
+    """Return the lines of a report that say what differs: texts first, then tables and hex dumps."""
+    parts: list[list[str]] = [[]]
+    for line in text.splitlines():
+        if line.lstrip("│ ").startswith("├"):
+            parts.append([])
+        parts[-1].append(line)
+    parts.sort(key=lambda part: not (part and "strings" in part[0]))
+    told = [line for part in parts for line in part if line.lstrip("│ ").startswith(("├", "+", "-"))]
     shown = [line[:_EXCERPT_COLUMNS] for line in told[:_EXCERPT_LINES]]
     return "\n".join([*shown, *(["..."] if len(told) > _EXCERPT_LINES else [])])
 
 
-def _where(first: Path, second: Path, offset: int) -> str:
+def _where(first: Path, second: Path) -> str:
     readers = {".whl": _zip_members, ".gz": _tar_members}
     reader = readers.get(first.suffix)
     if reader is None:
-        return _section(first, offset)
+        return _sections(first, second)
     try:
         for ours, theirs in zip_longest(reader(first), reader(second)):
             if ours != theirs:
@@ -147,17 +161,25 @@ def _where(first: Path, second: Path, offset: int) -> str:
     return "how it is packed, not what is in it"
 
 
-def _section(path: Path, offset: int) -> str:
-    """Return the section of an ELF file that a byte belongs to."""
+def _sections(first: Path, second: Path) -> str:
+    """Return the sections in which two ELF files differ; the build id, a hash of the others, comes last."""
     try:
-        with path.open("rb") as file:
-            for section in ELFFile(file).iter_sections():
-                start, size = section["sh_offset"], section["sh_size"]
-                if section["sh_type"] not in {"SHT_NOBITS", "SHT_NULL"} and start <= offset < start + size:
-                    return f"section {section.name}"
-    except ELFError:
+        ours, theirs = _contents(first), _contents(second)
+    except (ELFError, OSError):
         return ""
-    return "headers"
+    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+    names.sort(key=lambda name: name == _BUILD_ID)
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return f"sections {', '.join([*names[:_NAMED], *more])}" if names else "headers"
+
+
+def _contents(path: Path) -> dict[str, str]:
+    with path.open("rb") as file:
+        return {
+            section.name: hashlib.sha256(section.data()).hexdigest()
+            for section in ELFFile(file).iter_sections()
+            if section["sh_type"] not in {"SHT_NOBITS", "SHT_NULL"}
+        }
 
 
 def _named(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> str:
