@@ -18,8 +18,8 @@ function(dgr_static_group target)
 
     set(archives "")
     set(shared "")
-    # the reflection plugin has no pkg-config file of its own
-    foreach(word IN ITEMS -lgrpc++_reflection LISTS words)
+    list(TRANSFORM DGR_STATIC_LIBRARIES PREPEND -l OUTPUT_VARIABLE further)
+    foreach(word IN LISTS further words)
         if(NOT word MATCHES "^-l(.+)$")
             continue()
         endif()
@@ -42,7 +42,7 @@ function(dgr_static_group target)
     endif()
 endfunction()
 
-dgr_static_group(dgr-grpc grpc++ protobuf)
+dgr_static_group(dgr-grpc ${DGR_STATIC_PACKAGES})
 
 find_program(DGR_PROTOC protoc REQUIRED)
 find_program(DGR_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dgr_build.documents.matrix import load_matrix
+from dgr_build.lanes.archives import sha256_file
 from dgr_build.lanes.environment.made import Made
 from dgr_build.lanes.plan import Inputs, Places, SourceFacts, render
 from dgr_build.lanes.toolchain import Program, Toolchain
@@ -64,7 +65,9 @@ def archive(tmp_path):
 
 @pytest.fixture
 def inputs(native, archive):
-    return Inputs(source=_SOURCE, toolchain=_TOOLCHAIN, native=native, archives=(archive,))
+    return Inputs(
+        source=_SOURCE, toolchain=_TOOLCHAIN, native=native, archives={archive.name: sha256_file(archive)}
+    )
 
 
 def _with_tool(inputs, role):
@@ -105,7 +108,8 @@ def test_sources_recipes_and_lock_change_the_digest(matrix, inputs, name):
 def test_the_bytes_of_a_linked_archive_change_the_digest(matrix, inputs, archive):
     before = render(matrix, "cpu", inputs).digest
     archive.write_bytes(b"!<arch>\nother")
-    assert render(matrix, "cpu", inputs).digest != before
+    changed = dataclasses.replace(inputs, archives={archive.name: sha256_file(archive)})
+    assert render(matrix, "cpu", changed).digest != before
 
 
 def test_a_cmake_value_and_a_variable_change_the_digest(matrix, inputs):

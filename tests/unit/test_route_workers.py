@@ -1,5 +1,6 @@
 """Worker processes of a recipe: started with the recipe's settings, watched, and never left behind."""
 
+import dataclasses
 import os
 import sys
 import textwrap
@@ -166,7 +167,9 @@ def test_a_worker_that_never_serves_ends_in_an_error(ws, program, body):
     begin = time.monotonic()
     with (
         pytest.raises(RouteError) as caught,
-        workers(ws, recipe_of("cpu"), {"cpu": program("never", body)}, _ARTIFACT, start_s=1.5),
+        workers(
+            ws, recipe_of("cpu"), {"cpu": dataclasses.replace(program("never", body), start_s=1.5)}, _ARTIFACT
+        ),
     ):
         pytest.fail("it serves")
     assert time.monotonic() - begin < 8

@@ -140,6 +140,11 @@ class Workspace:
         return self.root / "dist"
 
     @property
+    def device_cache(self) -> Path:
+        """What drivers compile for a device while a worker starts; nothing is lost with it but time."""
+        return self.root / "device-cache"
+
+    @property
     def conan(self) -> Path:
         """Conan's home; nothing of the person's own Conan is read or written."""
         return self.root / "conan"

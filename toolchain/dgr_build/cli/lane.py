@@ -31,6 +31,8 @@ Examples:
 
   dgr-build lane cpu --set isa=x86-64-v4
 
+  dgr-build lane cpu --reproduce
+
   dgr-build lane list
 """
 
@@ -71,6 +73,19 @@ def lane(
     publish: Annotated[
         bool, typer.Option("--publish", help="Also write its record to the tracked evidence folder.")
     ] = False,
+    reproduce: Annotated[
+        bool,
+        typer.Option(
+            "--reproduce", help="Build it twice more, in unlike surroundings: the same bytes, or exit 8."
+        ),
+    ] = False,
+    objects: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="With --reproduce: only N object files, device code first."),
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="With --reproduce: leave the folders of both builds.")
+    ] = False,
     only: Annotated[
         str | None, typer.Option(help=f"One step, with what it stands on: {', '.join(STEPS)}.")
     ] = None,
@@ -89,6 +104,9 @@ def lane(
         force=force,
         packages=tuple(packages or ()),
         publish=publish,
+        reproduce=reproduce or objects is not None,
+        objects=objects,
+        keep=keep,
         options=Options(jobs=jobs, use_ccache=not no_ccache),
     )
     if name == "list":
@@ -143,6 +161,8 @@ def _outcome(outcome: Outcome, *, as_json: bool) -> None:
         lines["C++ tests"] = f"{data['test']['passed']} passed"
     for trial in (name for name in data if name.startswith("smoke")):
         lines |= _smoke(data[trial])
+    if "reproduce" in data:
+        lines["two builds"] = f"the same bytes: {', '.join(data['reproduce']['sha256'])}"
     if "not_run" in data:
         lines["not run here"] = data["not_run"]
     lines |= data.get("packages", {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, StringConstraints, ValidationError, model_validator
@@ -14,7 +15,8 @@ from dgr_build.workspace import write_atomic
 if TYPE_CHECKING:
     from pathlib import Path
 
-Word = Annotated[str, StringConstraints(pattern=r"^[^\s/]+$")]
+# What a line can hold: printable, no blank, no folder, no comment, nothing that starts like an option.
+Word = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z][!-.0-~]*$")]
 _HEAD = "# lock of environment"
 _DEFINITION = re.compile(r"^# definition ([0-9a-f]{64})$")
 _COLUMNS = "# package version file bytes sha256"
@@ -52,10 +54,12 @@ class EnvironmentLock(Document):
     @model_validator(mode="after")
     def _sorted_once(self) -> EnvironmentLock:
         names = [file.file for file in self.files]
-        if len(set(names)) != len(names):
-            raise ValueError("a file stands in it twice")
-        if list(self.files) != sorted(self.files, key=order):
-            raise ValueError("its lines are not sorted by package and file")
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"{twice} stands in it twice")
+        wrong = next((b.file for a, b in pairwise(self.files) if order(b) < order(a)), None)
+        if wrong is not None:
+            raise ValueError(f"its lines are not sorted by package and file: {wrong} comes too late")
         return self
 
     @property
@@ -86,7 +90,8 @@ def load_lock(path: Path) -> EnvironmentLock:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the lock {path}", cause=str(error), remedy=remedy) from error
     definition = next((found[1] for line in lines if (found := _DEFINITION.match(line))), "")
-    files = []
+    files: list[dict[str, str]] = []
+    numbers: list[int] = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -95,16 +100,16 @@ def load_lock(path: Path) -> EnvironmentLock:
             raise UsageError(
                 f"{path}:{number}: {len(words)} columns, there must be 5", cause=line, remedy=remedy
             )
-        package, version, file, size, sha256 = words
-        files.append({"package": package, "version": version, "file": file, "size": size, "sha256": sha256})
+        files.append(dict(zip(LockedFile.model_fields, words, strict=True)))
+        numbers.append(number)
     try:
         return EnvironmentLock.model_validate({"definition": definition, "files": files})
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(
-            f"{path} is not a lock", cause=f"{where}: {first['msg']}".lstrip(": "), remedy=remedy
-        ) from error
+        where = first["loc"]
+        at = f":{numbers[int(where[1])]}" if len(where) > 1 else ""
+        what = f"{where[-1]}: {first['msg']}" if where else first["msg"]
+        raise UsageError(f"{path}{at} is not a lock", cause=what, remedy=remedy) from error
 
 
 def save_lock(path: Path, lock: EnvironmentLock) -> None:

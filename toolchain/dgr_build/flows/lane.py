@@ -12,11 +12,12 @@ from dgr_build.documents.matrix import load_matrix
 from dgr_build.errors import UsageError
 from dgr_build.flows.built_here import BuiltHere
 from dgr_build.flows.environments import doctor_state
-from dgr_build.flows.lane_checks import Check, run_checks
+from dgr_build.flows.lane_checks import REPRODUCE, Check, once, recalled, run_checks
 from dgr_build.flows.lane_package import KINDS, pack
 from dgr_build.flows.lane_record import publish_record, record
 from dgr_build.flows.lane_refused import refused_record
 from dgr_build.flows.lane_source import Published, publish_source
+from dgr_build.flows.reproduce import Wanted, reproduce
 from dgr_build.lanes.build import Options
 from dgr_build.lanes.doctor import can_build, examine, refuse
 from dgr_build.lanes.environment.manage import create
@@ -48,6 +49,9 @@ class Request:
         force: repeat tests and the smoke run although this very worker has passed them.
         packages: kinds of packages to make.
         publish: put the record into the tracked evidence folder too.
+        reproduce: build it twice more, in unlike surroundings, and compare every output.
+        objects: only so many object files of it, None for everything.
+        keep: leave the folders of these builds.
         options: how to build.
     """
 
@@ -58,6 +62,9 @@ class Request:
     force: bool = False
     packages: tuple[str, ...] = ()
     publish: bool = False
+    reproduce: bool = False
+    objects: int | None = None
+    keep: bool = False
     options: Options = field(default_factory=Options)
 
     def wants(self, step: str) -> bool:
@@ -224,6 +231,12 @@ class _Story:
                 with self.clock.step(name, f"{name} of lane {built.lane}"):
                     force = self.request.force or self.request.only == name
                     checks |= run_checks(here, name, force=force)
+        if self.request.reproduce:
+            with self.clock.step("reproduce", f"building lane {built.lane} twice in unlike surroundings"):
+                wanted = self._wanted(planned, built)
+                checks[REPRODUCE] = once(built, REPRODUCE, lambda: reproduce(wanted), force=True)
+        elif (known := recalled(built, REPRODUCE)) is not None:
+            checks[REPRODUCE] = known
         packages = {}
         if self.request.packages and self.request.wants("package"):
             with self.clock.step("package", "packages"):
@@ -241,6 +254,17 @@ class _Story:
             packages=packages,
             evidence=evidence,
             seconds=self.clock.seconds,
+        )
+
+    def _wanted(self, planned: LanePlan, built: BuiltLane) -> Wanted:
+        request = self.request
+        return Wanted(
+            ws=self.ws,
+            chosen=self.chosen,
+            made=planned.made,
+            objects=request.objects,
+            keep=request.keep,
+            own=built.worker if request.objects is None else None,
         )
 
     def _packages(self) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _TINY = {"deepseek4": Model(tiny=TinyModel(arch="deepseek4")), "llama": Model(tiny=TinyModel(arch="llama"))}
 _BITS = "^Reference[.]"  # tests that hold the engine against the reference program, bit for bit
+REPRODUCE = "reproduce"
+_REPRODUCE = "two uncached builds in unlike surroundings give the same bytes"
 _TESTS = "the C++ tests of the lane pass"
 
 
@@ -65,7 +67,8 @@ def ctest_variables(ws: Workspace, lane: str) -> dict[str, str]:
 
 def criteria_of(planned: LanePlan) -> dict[str, str]:
     """Return what the checks of a lane would show, by their names."""
-    return {"test": _TESTS} | {trial.name: trial.criterion for trial in trials(planned.chosen)}
+    found = {"test": _TESTS} | {trial.name: trial.criterion for trial in trials(planned.chosen)}
+    return found | {REPRODUCE: _REPRODUCE}
 
 
 def run_checks(here: BuiltHere, step: str, *, force: bool) -> dict[str, Check]:
@@ -81,10 +84,10 @@ def run_checks(here: BuiltHere, step: str, *, force: bool) -> dict[str, Check]:
         DgrError: of the kind of whatever else failed.
     """
     if step == "test":
-        return {"test": _once(here.built, "test", lambda: _tests(here), force=force)}
+        return {"test": once(here.built, "test", lambda: _tests(here), force=force)}
     reference = reference_lane(here)
     return {
-        trial.name: _once(here.built, trial.name, _trial(here.ws, trial), force=force, reference=reference)
+        trial.name: once(here.built, trial.name, _trial(here.ws, trial), force=force, reference=reference)
         for trial in trials(here.planned.chosen)
     }
 
@@ -97,17 +100,31 @@ def _trial(ws: Workspace, trial: Trial) -> Callable[[], Check]:
     return run
 
 
-def _once(
+def recalled(built: BuiltLane, name: str, reference: Path | None = None) -> Check | None:
+    """Return a check that this very worker has passed beside the same reference and models."""
+    known = passed(built.build, name, _key(built, reference))
+    return replace(Check(**json.loads(known)), fresh=False) if known is not None else None
+
+
+def once(
     built: BuiltLane, name: str, run: Callable[[], Check], *, force: bool, reference: Path | None = None
 ) -> Check:
-    """Run a check, unless this very worker has passed it beside the same reference and models."""
-    beside = reference or built.reference
-    inputs = {arch: artifact.digest for arch, artifact in models().items()}
-    key = digest({"reference": sha256_file(beside) if beside is not None else "", **inputs})
-    known = None if force else passed(built.build, name, key)
+    """Run a check, unless this very worker has passed it beside the same reference and models.
+
+    Args:
+        built: the lane.
+        name: of the check.
+        run: runs it.
+        force: run it in any case.
+        reference: what it is held against where that is not the lane's own.
+
+    Raises:
+        DgrError: of the kind of what failed.
+    """
+    known = None if force else recalled(built, name, reference)
     if known is not None:
         console.say(f"{name}: this very worker has passed this before (--force runs it again)")
-        return replace(Check(**json.loads(known)), fresh=False)
+        return known
     check = run()
     kept = {
         "criterion": check.criterion,
@@ -115,15 +132,22 @@ def _once(
         "argv": check.argv,
         "seconds": check.seconds,
     }
-    remember(built.build, name, key, json.dumps(kept, sort_keys=True))
+    remember(built.build, name, _key(built, reference), json.dumps(kept, sort_keys=True))
     return check
+
+
+def _key(built: BuiltLane, reference: Path | None) -> str:
+    beside = reference or built.reference
+    inputs = {arch: artifact.digest for arch, artifact in models().items()}
+    return digest({"reference": sha256_file(beside) if beside is not None else "", **inputs})
 
 
 def _tests(here: BuiltHere) -> Check:
     planned, built = here.planned, here.built
     lane = planned.chosen.lane
     made = models()
-    variables = {**planned.made.variables, **lane.run_variables}
+    needed, written = planned.made.to_run(here.ws.device_cache)
+    variables = {**needed, **lane.run_variables}
     variables |= test_variables(
         tiny_v4=made["deepseek4"].path, tiny_llama=made["llama"].path, reference=built.reference
     )
@@ -135,6 +159,7 @@ def _tests(here: BuiltHere) -> Check:
             ctest=planned.toolchain.cmake.path.with_name("ctest"),
             made=planned.made,
             read=(made["deepseek4"].path.parent, *((built.reference.parent,) if built.reference else ())),
+            write=written,
             exclude=_BITS if built.reference is None else "",
         ),
         jobs=cores(),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dgr_build import console
-from dgr_build.lanes.archives import static_archives
+from dgr_build.lanes.archives import known_archives
 from dgr_build.lanes.inspect import elf_facts
 from dgr_build.lanes.package import Subject, package_version
 from dgr_build.lanes.package_licenses import archive_licenses
@@ -45,10 +45,10 @@ def subject_of(here: BuiltHere) -> Subject:
     ws, planned, built, source = here.ws, here.planned, here.built, here.source
     lane, toolchain, made = planned.chosen.lane, planned.toolchain, planned.made
     facts = elf_facts(built.worker)
-    archives = static_archives(planned.chosen.environment, toolchain, planned.worker.variables)
+    archives = known_archives(ws, planned.chosen.environment, toolchain, planned.worker.variables)
     root = made.root if made.kind == "sysroot" and made.root is not None else Path("/")
     licenses = {"dgr-build": ws.project / "LICENSE", "llama.cpp": ws.source / "LICENSE"}
-    licenses |= archive_licenses(archives, root)
+    licenses |= archive_licenses([Path(path) for path in archives], root)
     return Subject(
         lane=built.lane,
         lane_digest=built.digest,

@@ -13,7 +13,7 @@ from dgr_build.evidence.readme import render
 from dgr_build.evidence.record import check_private, public, write
 from dgr_build.evidence.subject import changed_files, facts_of
 from dgr_build.evidence.surroundings import environment, private_folders
-from dgr_build.flows.lane_checks import criteria_of, models
+from dgr_build.flows.lane_checks import REPRODUCE, criteria_of, models
 from dgr_build.lanes.archives import sha256_file
 from dgr_build.lanes.stamp import passed, remember
 from dgr_build.workspace import write_atomic
@@ -97,19 +97,13 @@ def _record(here: BuiltHere, checks: Mapping[str, Check]) -> Record:
     for name, criterion in criteria_of(planned).items():
         check = checks.get(name)
         if check is None:
-            results.append(
-                Result(
-                    criterion=criterion,
-                    verdict="not run",
-                    needs=here.idle or "was not asked for",
-                    passes=False,
-                )
-            )
+            why = "--reproduce" if name == REPRODUCE else here.idle or "was not asked for"
+            results.append(Result(criterion=criterion, verdict="not run", needs=why, passes=False))
             continue
-        soft = _software(planned)
+        soft = _software(planned) if name != REPRODUCE else ""
         results.append(
             Result(
-                criterion=criterion,
+                criterion=check.criterion,
                 command=1 + list(checks).index(name),
                 verdict="passed",
                 shown=public(json.dumps(check.result, sort_keys=True), private),

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from dgr_build.documents.matrix import Matrix
     from dgr_build.workspace import Workspace
 
+_START_S = 120.0
+_DEVICE_START_S = 900.0  # a driver may have to compile every kernel first
+
 
 def worker_of(ws: Workspace, matrix: Matrix, lane_name: str) -> Program:
     """Return the worker of a lane, with its environment and its device.
@@ -34,11 +37,13 @@ def worker_of(ws: Workspace, matrix: Matrix, lane_name: str) -> Program:
     if not there:
         raise _not_built(lane_name, folders[0] / "bin" / name)
     made = enter(ws, matrix, lane.environment)
+    variables, written = made.to_run(ws.device_cache)
     return Program(
         path=max(there, key=lambda path: path.stat().st_mtime),
         device=lane.run_device,
-        variables={**made.variables, **lane.run_variables},
-        enter=partial(made.command, network=True),
+        variables={**variables, **lane.run_variables},
+        enter=partial(made.command, network=True, always=written),
+        start_s=_START_S if lane.run_device == "CPU" else _DEVICE_START_S,
     )
 
 

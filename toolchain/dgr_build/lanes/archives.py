@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dgr_build.errors import HostError
+from dgr_build.lanes.remembered import remembered, state_of
 from dgr_build.lanes.toolchain import find_program
 from dgr_build.process import run
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from dgr_build.documents.matrix import Environment
     from dgr_build.lanes.environment.made import Made
     from dgr_build.lanes.toolchain import Toolchain
+    from dgr_build.workspace import Workspace
+
+
+_DATABASES = (Path("/var/lib/dpkg/status"), Path("/var/lib/rpm/rpmdb.sqlite"), Path("/var/lib/pacman/local"))
 
 
 def static_archives(
@@ -59,9 +64,34 @@ def static_archives(
     return tuple(path for path in found if path is not None)
 
 
-def hash_archives(archives: Sequence[Path]) -> dict[str, str]:
-    """Return the sha256 of each archive by its file name, sorted."""
-    return {path.name: sha256_file(path) for path in sorted(archives, key=lambda path: path.name)}
+def known_archives(
+    ws: Workspace, environment: Environment, toolchain: Toolchain, variables: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the archives as `static_archives` finds them, each path with the sha256 of its file.
+
+    Asked again only after the system has installed something, or an archive is another file.
+
+    Raises:
+        HostError: pkg-config or a package is missing.
+    """
+    made = toolchain.made
+    systems = [made.outside(database) for database in _DATABASES]
+    name = f"archives-{made.name}"
+
+    def found() -> dict[str, str]:
+        return dict.fromkeys(map(str, static_archives(environment, toolchain, variables)), "")
+
+    def hashed(paths: Sequence[Path]) -> dict[str, str]:
+        return {str(path): sha256_file(path) for path in paths}
+
+    facts = (environment.model_dump(mode="json"), toolchain.versions())
+    if not any(database.exists() for database in systems):
+        return hashed([Path(path) for path in found()])
+    known = remembered(ws, name, state_of(systems, *facts), found)
+    paths = [Path(path) for path in known]
+    if not all(path.is_file() for path in paths):
+        paths = [Path(path) for path in found()]
+    return remembered(ws, f"{name}-sha256", state_of(paths), lambda: hashed(paths))
 
 
 def sha256_file(path: Path) -> str:

@@ -50,6 +50,7 @@ class TestRun:
         ctest: the program, as the environment knows it.
         made: the environment; this machine by default.
         read: what the tests read beside the build folder.
+        write: what they write beside it.
         exclude: a pattern of the names of tests that are left out, "" for none.
     """
 
@@ -61,6 +62,7 @@ class TestRun:
     ctest: Path
     made: Made = field(default_factory=lambda: Made(name="host", kind="host", digest=""))
     read: tuple[Path, ...] = ()
+    write: tuple[Path, ...] = ()
     exclude: str = ""
 
 
@@ -86,7 +88,9 @@ def run_ctest(asked: TestRun, *, jobs: int = 1) -> Tests:
     words: list[str | Path] = [asked.ctest, "--test-dir", build, "-j", str(jobs)]
     words += ["--no-tests=error", "--output-on-failure", "--output-junit", report]
     words += ["-E", asked.exclude] if asked.exclude else []
-    command = asked.made.command(words, read=asked.read, write=(build, report.parent), network=True)
+    command = asked.made.command(
+        words, read=asked.read, write=(build, report.parent, *asked.write), network=True
+    )
     with console.progress("C++ tests", unit="tests") as task:
 
         def on_line(line: str) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dgr_build.lanes.archives import static_archives
+from dgr_build.lanes.archives import known_archives
 from dgr_build.lanes.build import Built, Job, Options, build_plan
 from dgr_build.lanes.device_code import check_device_code
 from dgr_build.lanes.doctor import require_cpu
@@ -17,7 +18,6 @@ from dgr_build.lanes.variables import stated_variables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from dgr_build.documents.matrix import Environment, Lane, Matrix
     from dgr_build.lanes.cache_session import Statistics
@@ -173,12 +173,12 @@ def plan_lane(ws: Workspace, chosen: Chosen, source: SourceFacts, made: Made) ->
     environment = matrix.environment[lane.environment]
     toolchain = find_toolchain(environment, made, lane.device)
     variables = stated_variables(matrix.defaults, toolchain.path, source.epoch)
-    archives = static_archives(environment, toolchain, variables)
+    archives = known_archives(ws, environment, toolchain, variables)
     inputs = Inputs(
         source=source,
         toolchain=toolchain,
         native=ws.native,
-        archives=archives,
+        archives={Path(path).name: sha256 for path, sha256 in archives.items()},
         overrides=effective(chosen.overrides),
     )
     return LanePlan(

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from dgr_build.documents.base import digest
-from dgr_build.lanes.archives import hash_archives
 from dgr_build.lanes.device_code import device_arguments, prefix_maps
 from dgr_build.lanes.native_tree import tree_id
 from dgr_build.lanes.variables import stated_variables
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from dgr_build.documents.matrix import CMakeValue, Lane, Matrix
+    from dgr_build.documents.matrix import CMakeValue, Environment, Lane, Matrix
     from dgr_build.documents.pin import Pin
     from dgr_build.lanes.toolchain import Toolchain
 
@@ -164,14 +163,14 @@ class Inputs:
         source: what is built.
         toolchain: what builds it.
         native: the folder of the C++ sources.
-        archives: what is linked in.
+        archives: what is linked in, each file name with its sha256.
         overrides: what the matrix has otherwise; the matrix given has them already.
     """
 
     source: SourceFacts
     toolchain: Toolchain
     native: Path
-    archives: tuple[Path, ...] = ()
+    archives: Mapping[str, str] = field(default_factory=dict)
     overrides: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -194,7 +193,8 @@ def render(matrix: Matrix, lane_name: str, inputs: Inputs, program: BuildProgram
     values = stated_values(matrix, lane_name)
     values |= {"LLAMA_BUILD_NUMBER": str(source.upstream_build), "LLAMA_BUILD_COMMIT": source.commit}
     kinds = {name: _kind(value) for name, value in matrix.cmake_values(lane_name).items()}
-    own = _own_values(lane_name, lane, source) if program == "worker" else {}
+    environment = matrix.environment[lane.environment]
+    own = _own_values(lane_name, lane, environment, source) if program == "worker" else {}
     definitions = [f"-D{name}:{kinds.get(name, 'STRING')}={value}" for name, value in (values | own).items()]
     return Plan(
         lane=lane_name,
@@ -215,11 +215,11 @@ def render(matrix: Matrix, lane_name: str, inputs: Inputs, program: BuildProgram
         environment={
             "name": lane.environment,
             "kind": made.kind,
-            "digest": made.digest or digest(matrix.environment[lane.environment].model_dump(mode="json")),
+            "digest": made.digest or digest(environment.model_dump(mode="json")),
             "libc": toolchain.libc,
         },
         packages=_packages(native) if program == "worker" else {},
-        archives=hash_archives(inputs.archives) if program == "worker" else {},
+        archives=dict(sorted(inputs.archives.items())) if program == "worker" else {},
     )
 
 
@@ -247,11 +247,13 @@ def _frame(generator: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _own_values(lane_name: str, lane: Lane, source: SourceFacts) -> dict[str, str]:
+def _own_values(lane_name: str, lane: Lane, environment: Environment, source: SourceFacts) -> dict[str, str]:
     return {
         "DGR_LANE": lane_name,
         "DGR_ISA": lane.isa,
         "DGR_RUN_PATH": ";".join(lane.run_path),
+        "DGR_STATIC_PACKAGES": ";".join(environment.pkg_config),
+        "DGR_STATIC_LIBRARIES": ";".join(environment.libraries),
         "DGR_PIN_COMMIT": source.commit,
         "DGR_BASE_TREE": source.base_tree,
         "DGR_PATCHED_TREE": source.patched_tree,

@@ -38,9 +38,11 @@ class Program:
         device: what computes, as the worker names it.
         variables: what its environment has beyond the caller's.
         enter: how it is started.
+        start_s: how long loading may take, in seconds.
     """
 
     path: Path
     device: str = "auto"
+    start_s: float = 120
     variables: Mapping[str, str] = field(default_factory=dict)
     enter: Enter = as_it_is

@@ -79,8 +79,6 @@ def workers(
     recipe: Recipe,
     programs: Mapping[str, Program],
     artifact: Artifact,
-    *,
-    start_s: float = 120,
 ) -> Iterator[list[WorkerProcess]]:
     """Run one worker for each stage of a recipe, on free loopback ports, while the block runs.
 
@@ -89,7 +87,6 @@ def workers(
         recipe: the stages and their settings.
         programs: the worker of each lane.
         artifact: the model.
-        start_s: how long loading may take.
 
     Raises:
         RouteError: a worker ends or does not serve in time; the end of its log is in the cause. One that the
@@ -111,7 +108,7 @@ def workers(
             stack.callback(child.stop)
             stack.callback(child.signal, signal.SIGTERM)  # first all are asked, then each is waited for
             started.append((stage, child, log, port))
-        deadline = time.monotonic() + start_s
+        deadline = time.monotonic() + max(program.start_s for program in programs.values())
         serving = []
         with console.progress("starting workers", len(started), unit="workers") as task:
             for stage, child, log, port in started:

@@ -57,6 +57,7 @@ class Made:
         *,
         read: Iterable[Path] = (),
         write: Iterable[Path] = (),
+        always: Iterable[Path] = (),
         network: bool = False,
     ) -> list[str]:
         """Return a command that starts a program in the environment, at the same paths as outside.
@@ -65,12 +66,24 @@ class Made:
             argv: the program as the environment knows it, with its arguments.
             read: folders and files that it reads; matters where they are not seen by themselves.
             write: those that it writes as well; they exist.
+            always: the same, for what every program of a kind writes.
             network: leave it the network; else it is cut where this machine lets us.
         """
         words = [str(word) for word in argv]
         if self.kind != "sysroot":
             return [*(() if network else without_network()), *words]
-        return [*self._entered(read, write, network=network), "--", *words]
+        return [*self._entered(read, (*write, *always), network=network), "--", *words]
+
+    def to_run(self, cache: Path) -> tuple[dict[str, str], tuple[Path, ...]]:
+        """Return what a program of the environment needs to be run: variables, and folders that it writes.
+
+        Args:
+            cache: a folder for what drivers compile; a root's own is not kept.
+        """
+        if self.kind != "sysroot":
+            return dict(self.variables), ()
+        cache.mkdir(parents=True, exist_ok=True)
+        return {**self.variables, "MESA_SHADER_CACHE_DIR": str(cache)}, (cache,)
 
     def cuts_network(self) -> bool:
         """Tell whether programs can be kept from the network."""

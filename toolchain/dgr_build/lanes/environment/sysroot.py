@@ -141,6 +141,7 @@ def make(definition: Environment, lock: EnvironmentLock, places: Places) -> None
         )
     archive.unlink()
     remove(repository)
+    (places.root / "etc" / "apt" / "sources.list").unlink(missing_ok=True)  # names the folder just removed
     _require_same(lock, places.root)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _UNKNOWN_SIZE = 1 << 30  # of a wheel that no lock knows yet; a download may not grow past twice of it
 _MACHINE = "x86_64"
 _RELEASE = "13"
+_REMEDY = "choose other versions of the wheels in lanes/matrix.toml, and lock again: dgr-build env lock"
 
 
 def resolve(definition: Environment, definition_digest: str, cache: Path) -> EnvironmentLock:
@@ -85,11 +86,14 @@ def assemble(lock: EnvironmentLock, cache: Path, folder: Path) -> None:
 
     Raises:
         HostError: there is not enough space.
-        ProofError: a wheel holds a path that leaves the folder, or two hold different files of one name.
+        ProofError: one is no wheel or holds a path that leaves the folder, or two hold different files of one
+            name.
     """
     archives = [cache / file.file for file in lock.files]
     total = 0
     for archive in archives:
+        if not zipfile.is_zipfile(archive):
+            raise ProofError(f"{archive} is no wheel", cause="it is no zip archive", remedy=_REMEDY)
         with zipfile.ZipFile(archive) as wheel:
             total += sum(entry.file_size for entry in wheel.infolist())
     require_space(folder, total, "the toolkit")
@@ -144,12 +148,20 @@ def _unpack(wheel: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path) -> Non
     if entry.is_dir():
         return
     if name.is_absolute() or ".." in name.parts:
-        raise ProofError(f"{wheel.filename} holds the path {entry.filename}")
+        raise ProofError(
+            f"{wheel.filename} is no wheel that may be unpacked",
+            cause=f"it holds the path {entry.filename}",
+            remedy=_REMEDY,
+        )
     target = folder / name
     if target.exists():
         if target.read_bytes() == wheel.read(entry):
             return
-        raise ProofError(f"two wheels hold different files {entry.filename}")
+        raise ProofError(
+            f"the wheels do not fit together: {wheel.filename}",
+            cause=f"another one holds a different {entry.filename}",
+            remedy=_REMEDY,
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     with wheel.open(entry) as source, target.open("wb") as file:
         while block := source.read(1 << 20):
