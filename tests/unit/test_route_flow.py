@@ -13,6 +13,8 @@ from dgr_build.documents.matrix import load_matrix
 from dgr_build.documents.recipe import Recipe
 from dgr_build.errors import CheckError, HostError, UsageError
 from dgr_build.flows import run as flow
+from dgr_build.flows import run_judge
+from dgr_build.flows.run_judge import Judge, judge_of
 from dgr_build.route.program import Program
 from dgr_build.route.reference import WholeRun
 
@@ -257,7 +259,7 @@ def near(faked, ws, monkeypatch):
 
 
 def test_lanes_that_promise_no_bits_are_held_against_the_lane_that_they_name(faked, near):
-    faked.wrong = lambda whole: replace(whole, logits=whole.logits * np.float32(1.001))
+    faked.wrong = lambda whole: replace(whole, logits=whole.logits * np.float32(1.001))  # nmse 1e-6
     outcome = near()
     assert faked.judges == ["cpu"]
     assert outcome.lanes == ("vulkan", "cpu")
@@ -270,7 +272,7 @@ def test_logits_too_far_from_the_other_lanes_fail_the_check_with_limit_and_error
     faked.wrong = lambda whole: replace(whole, logits=whole.logits * np.float32(1.5))
     with pytest.raises(CheckError) as caught:
         near()
-    limit = load_matrix(ws.matrix_file).lane["vulkan"].closeness.nmse
+    limit = load_matrix(ws.matrix_file).lane["vulkan"].closeness.nmse["llama"]
     assert f"{limit:g}" in caught.value.cause
 
 
@@ -292,13 +294,35 @@ def test_where_tokens_part_only_the_rows_before_are_compared(faked, near):
 )
 def test_rows_that_followed_the_same_tokens(ours, theirs, rows):
     """Of a prompt of ten: the token that differs first was chosen from a row that is still comparable."""
-    assert flow._common(ours, theirs, 10) == rows
+    assert run_judge._common(ours, theirs, 10) == rows
 
 
-def test_exact_lanes_are_judged_by_their_own_reference_to_the_bit(project_root):
+def test_exact_lanes_are_judged_by_their_own_reference_to_the_bit(project_root, recipe):
     matrix = load_matrix(project_root / "lanes" / "matrix.toml")
-    assert flow._measure(matrix, ["cpu"]) == flow._Measure(against="cpu", nmse=0.0)
-    loose, tight = (matrix.lane[name] for name in ("cuda", "vulkan"))
-    loose = loose.model_copy(update={"closeness": loose.closeness.model_copy(update={"nmse": 0.25})})
-    matrix = matrix.model_copy(update={"lane": {**matrix.lane, "cuda": loose, "vulkan": tight}})
-    assert flow._measure(matrix, ["vulkan", "cuda", "cpu"]).nmse == 0.25
+    assert judge_of(matrix, recipe) == Judge(lane="cpu", nmse=0.0)
+
+
+def test_of_several_lanes_the_loosest_limit_of_the_models_family_counts(project_root, recipe):
+    matrix = load_matrix(project_root / "lanes" / "matrix.toml")
+    loose = matrix.lane["cuda"]
+    nearness = loose.closeness.model_copy(update={"nmse": {"llama": 0.25, "deepseek4": 0.5}})
+    lanes = {**matrix.lane, "cuda": loose.model_copy(update={"closeness": nearness})}
+    matrix = matrix.model_copy(update={"lane": lanes})
+    assert judge_of(matrix, recipe.placed(("vulkan", "cuda"))) == Judge(lane="cpu", nmse=0.25)
+
+
+def test_a_family_without_a_limit_is_not_compared(project_root, recipe):
+    matrix = load_matrix(project_root / "lanes" / "matrix.toml")
+    vulkan = matrix.lane["vulkan"]
+    nearness = vulkan.closeness.model_copy(update={"nmse": {"deepseek4": 0.5}})
+    lanes = {**matrix.lane, "vulkan": vulkan.model_copy(update={"closeness": nearness})}
+    with pytest.raises(UsageError) as caught:
+        judge_of(matrix.model_copy(update={"lane": lanes}), recipe.placed(("vulkan",)))
+    assert "--compare" in caught.value.remedy
+
+
+def test_another_recipe_can_be_the_other_side(faked, ws):
+    outcome = flow.run_recipe(ws, request(tokens=(5, 6, 7), max_tokens=4, compare_recipe="whole"))
+    assert outcome.parity.sound
+    assert outcome.whole_ids == outcome.token_ids
+    assert not faked.asked  # the reference program takes no part

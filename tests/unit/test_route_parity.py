@@ -104,12 +104,12 @@ def test_the_error_does_not_depend_on_the_scale(ours, theirs, power):
 
 
 @given(_ROWS, _ROWS)
-def test_the_error_is_that_of_the_worst_row(ours, theirs):
+def test_the_error_of_all_rows_lies_between_those_of_the_best_and_the_worst(ours, theirs):
     n = min(len(ours), len(theirs))
     ours, theirs = array(ours[:n]), array(theirs[:n])
     theirs[:, 0] = 1
     each = [compare(ours[row : row + 1], theirs[row : row + 1]).nmse for row in range(n)]
-    assert compare(ours, theirs).nmse == max(each)
+    assert min(each) * (1 - 1e-9) <= compare(ours, theirs).nmse <= max(each) * (1 + 1e-9)
 
 
 def test_the_error_is_of_squares_against_the_other_sides():
@@ -118,9 +118,9 @@ def test_the_error_is_of_squares_against_the_other_sides():
 
 
 def test_values_are_near_up_to_the_limit_itself():
-    parity = compare(array([[3, 4.5], [0, 1]]), array([[3, 4], [0, 1]]))
-    assert parity.near(0.01)
-    assert not parity.near(0.0099)
+    parity = compare(array([[3, 4.5], [0, 5]]), array([[3, 4], [0, 5]]))
+    assert parity.near(0.005)
+    assert not parity.near(0.0049)
     assert not parity.sound
 
 

@@ -10,6 +10,7 @@ from dgr_build import console
 from dgr_build.evidence import record as records
 from dgr_build.evidence.readme import render
 from dgr_build.flows.adapter_evidence import prove_adapter
+from dgr_build.flows.noise_floor import measure
 from dgr_build.workspace import Workspace
 
 _LIST = """List the evidence records of this workspace, oldest first.
@@ -38,12 +39,25 @@ Example:
 """
 
 
+_NOISE_FLOOR = """Measure how far apart right computations of the same logits are, on lane cpu.
+
+The whole model on the unmodified library, under numerics that all are legal: threads, frames, flash
+attention, types of the K and V cache. Lanes that compute in another order than the CPU (lane vulkan) state
+their limit from this; half a minute.
+
+Example:
+
+  dgr-build evidence noise-floor
+"""
+
+
 def register(app: typer.Typer) -> None:
     """Add the command group to the application."""
     group = typer.Typer(help="Evidence records: what was run, on which digests, with which outcome.")
     group.command("list", help=_LIST)(_list)
     group.command("show", help=_SHOW)(_show)
     group.command("dgr-051", help=_DGR_051)(_dgr_051)
+    group.command("noise-floor", help=_NOISE_FLOOR)(_noise_floor)
     app.add_typer(group, name="evidence")
 
 
@@ -98,3 +112,23 @@ def _dgr_051(
         console.result_json(data)
         return
     console.facts({name: value for name, value in data.items() if name != "results"})
+
+
+def _noise_floor(
+    *,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Also write to the tracked evidence folder.")
+    ] = False,
+    as_json: _Json = False,
+) -> None:
+    floor, path = measure(Workspace.open(), publish=publish)
+    if as_json:
+        console.result_json(floor.model_dump(mode="json"))
+        return
+    rows = [
+        (recipe, variant, f"{error:.2g}")
+        for recipe, errors in floor.nmse.items()
+        for variant, error in errors.items()
+    ]
+    console.table("noise floor", ("recipe", "what was otherwise", "nmse"), rows)
+    console.facts({"written to": path})

@@ -47,6 +47,10 @@ def run(
         Against | None,
         typer.Option(help="also run the whole model on the unmodified library and compare all logits"),
     ] = None,
+    compare_recipe: Annotated[
+        str,
+        typer.Option(help="also run another recipe of the model on that lane and compare all logits"),
+    ] = "",
     results: Annotated[
         Results | None, typer.Option(help="results straight from the tail, or back through the stages")
     ] = None,
@@ -72,6 +76,7 @@ def run(
         tokens=_ids(tokens),
         max_tokens=max_tokens,
         compare=compare is not None,
+        compare_recipe=compare_recipe,
         results=results.value if results else None,
         on_text=(lambda _: None) if as_json else console.stream,
         on_end=(lambda: None) if as_json else (lambda: console.stream("\n")),

@@ -148,12 +148,12 @@ class Closeness(Document):
 
     Attributes:
         against: the lane whose reference gives the other logits.
-        nmse: the highest normalised mean square error of a row of logits.
-        reason: where the figure comes from.
+        nmse: the highest normalised mean square error of all logits, by model family.
+        reason: where the figures come from.
     """
 
     against: LaneName
-    nmse: Annotated[float, Field(gt=0, lt=1)]
+    nmse: Annotated[dict[str, Annotated[float, Field(gt=0, lt=1)]], Field(min_length=1)]
     reason: Filled
 
 

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dgr_build import console
 from dgr_build.artifacts.tiny import provide
+from dgr_build.documents.base import save_json
+from dgr_build.documents.noise_floor import NoiseFloor
+from dgr_build.documents.pin import load_pin
 from dgr_build.documents.recipe import Numerics, load_recipe
+from dgr_build.evidence.surroundings import environment
 from dgr_build.flows.programs import reference_of
+from dgr_build.lanes.archives import sha256_file
 from dgr_build.route.parity import compare
 from dgr_build.route.reference import WholeJob, run_whole
 
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
     from dgr_build.workspace import Workspace
 
 LANE = "cpu"
+NAME = "noise-floor"
 _RECIPES = ("deepseek4-tiny-whole", "llama-tiny-2stage")
 _PROMPT = tuple(range(5, 45))
 _VARIANTS: dict[str, dict[str, object]] = {
@@ -38,34 +44,22 @@ _VARIANTS: dict[str, dict[str, object]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Floor:
-    """What was measured.
+def measure(ws: Workspace, *, publish: bool = False) -> tuple[NoiseFloor, Path]:
+    """Measure the noise floor with the reference program of lane cpu, and write down what came out.
 
     Args:
-        measured_at: when, UTC.
-        nmse: of the logits of each recipe's model, by how the numerics differ.
-        seconds: what it took.
-    """
+        ws: the workspace.
+        publish: write it into the tracked evidence folder too.
 
-    measured_at: dt.datetime
-    nmse: Mapping[str, Mapping[str, float]]
-    seconds: float
-
-    @property
-    def highest(self) -> float:
-        """The largest of them all."""
-        return max(value for values in self.nmse.values() for value in values.values())
-
-
-def measure(ws: Workspace) -> Floor:
-    """Measure the noise floor with the reference program of lane cpu.
+    Returns:
+        what was measured, and where it was written.
 
     Raises:
         HostError: lane cpu was not built.
         RouteError: the reference program failed.
     """
-    started = time.monotonic()
+    began, started = dt.datetime.now(dt.UTC).replace(microsecond=0), time.monotonic()
+    reference = reference_of(ws, LANE)
     found: dict[str, dict[str, float]] = {}
     with console.progress("running the reference program", len(_RECIPES) * (len(_VARIANTS) + 1)) as task:
         for name in _RECIPES:
@@ -75,11 +69,21 @@ def measure(ws: Workspace) -> Floor:
             for variant, changes in _VARIANTS.items():
                 found[name][variant] = compare(_logits(ws, name, changes), base).nmse
                 task.advance(1)
-    return Floor(
-        measured_at=dt.datetime.now(dt.UTC).replace(microsecond=0),
-        nmse=found,
+    recipes = {name: load_recipe(ws.recipes / f"{name}.toml") for name in _RECIPES}
+    floor = NoiseFloor(
+        measured_at=began,
         seconds=round(time.monotonic() - started, 2),
+        lane=LANE,
+        reference_sha256=sha256_file(reference),
+        pin_tree=load_pin(ws.pin_file).tree,
+        artifacts={name: provide(recipe.model).digest for name, recipe in recipes.items()},
+        cpu=environment("none", "CPU").cpu,
+        nmse=found,
     )
+    file = Path(NAME) / "measurement.json"
+    for folder in (ws.evidence, *((ws.published_evidence,) if publish else ())):
+        save_json(folder / file, floor)
+    return floor, (ws.published_evidence if publish else ws.evidence) / file
 
 
 def _logits(ws: Workspace, name: str, changes: Mapping[str, object]) -> NDArray[np.float32]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,20 +16,23 @@ from dgr_build.artifacts.manifest import load
 from dgr_build.artifacts.tiny import provide
 from dgr_build.documents.matrix import load_matrix
 from dgr_build.documents.recipe import Recipe, load_recipe
-from dgr_build.errors import ArtifactError, CheckError, UsageError
+from dgr_build.errors import ArtifactError, UsageError
 from dgr_build.flows.programs import lane_digest_of, reference_of, worker_of
+from dgr_build.flows.run_judge import judge_of, judged
 from dgr_build.recipes.placement import check_placement
 from dgr_build.route.agreement import Expected
 from dgr_build.route.client import RouteClient
-from dgr_build.route.parity import Parity, compare
 from dgr_build.route.reference import WholeJob, run_whole
 from dgr_build.route.workers import workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from dgr_build.artifacts.manifest import Artifact
     from dgr_build.documents.matrix import Matrix
+    from dgr_build.route.parity import Parity
     from dgr_build.route.program import Program
     from dgr_build.workspace import Workspace
 
@@ -47,6 +50,7 @@ class RunRequest:
         tokens: token ids in place of a text.
         max_tokens: how many tokens to generate.
         compare: also run the whole model on the base library and compare all logits.
+        compare_recipe: also run another recipe of the model on the same lane, and compare all logits.
         results: overrides how results come back.
         on_text: called with each piece of text as it comes.
         on_end: called after the last piece.
@@ -58,6 +62,7 @@ class RunRequest:
     tokens: tuple[int, ...] = ()
     max_tokens: int = 16
     compare: bool = False
+    compare_recipe: str = ""
     results: Literal["direct", "chain"] | None = None
     on_text: Callable[[str], None] = field(default=lambda _: None)
     on_end: Callable[[], None] = field(default=lambda: None)
@@ -76,9 +81,10 @@ class RunOutcome:
         text: the same as text.
         digests: artifact, lanes, patched tree, numerics, recipe.
         seconds: prefill and decode of the route, and of the whole model where it was run.
-        parity: how the logits compare with the whole model's, None where that was not asked.
-        whole_ids: what the whole model generated.
+        logits: of every row that ran, [rows, n_vocab]; empty where they were not asked for.
         logs: where the workers' words lie.
+        parity: how the logits compare with the other side's, None where that was not asked.
+        whole_ids: what the other side generated.
     """
 
     recipe: str
@@ -89,9 +95,10 @@ class RunOutcome:
     text: str
     digests: dict[str, str]
     seconds: dict[str, float]
-    parity: Parity | None
-    whole_ids: tuple[int, ...]
+    logits: NDArray[np.float32]
     logs: Path
+    parity: Parity | None = None
+    whole_ids: tuple[int, ...] = ()
 
     @property
     def tokens_per_second(self) -> dict[str, float]:
@@ -136,17 +143,43 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
         HostError: a lane's worker was not built.
         ArtifactError: the model is not what the recipe says.
         RouteError: a worker or the route failed.
-        CheckError: the whole model gives other logits or tokens.
+        CheckError: what it was to be compared with gives other logits or tokens.
     """
     recipe = find_recipe(ws, request.recipe)
     recipe = recipe.placed(request.lanes) if request.lanes else recipe
     matrix = load_matrix(ws.matrix_file)
+    programs = _programs(ws, matrix, recipe)
+    judge = judge_of(matrix, recipe) if request.compare or request.compare_recipe else None
+    reference = reference_of(ws, judge.lane) if judge is not None and request.compare else None
+    outcome = _run(ws, recipe, programs, request)
+    if judge is not None and request.compare_recipe:
+        other = find_recipe(ws, request.compare_recipe).placed((recipe.stages[0].lane,))
+        beside = _run(ws, other, programs, replace(request, tokens=outcome.prompt_ids))
+        return judged(outcome, judge, beside.token_ids, beside.logits)
+    if judge is not None and reference is not None:
+        console.say("running the whole model on the unmodified library")
+        job = WholeJob(
+            program=reference,
+            model=_artifact(recipe).path,
+            recipe=recipe,
+            prompt=list(outcome.prompt_ids),
+            steps=request.max_tokens - 1,
+        )
+        whole = run_whole(ws, job)
+        spent = {"whole_prefill": whole.prompt_us / 1e6, "whole_decode": whole.decode_us / 1e6}
+        return judged(replace(outcome, seconds=outcome.seconds | spent), judge, whole.tokens, whole.logits)
+    return outcome
+
+
+def _programs(ws: Workspace, matrix: Matrix, recipe: Recipe) -> dict[str, Program]:
     lanes = dict.fromkeys(stage.lane for stage in recipe.stages)
-    programs = {lane: worker_of(ws, matrix, lane) for lane in lanes}
-    measure = _measure(matrix, lanes)
-    reference = reference_of(ws, measure.against) if request.compare else None
+    return {lane: worker_of(ws, matrix, lane) for lane in lanes}
+
+
+def _run(ws: Workspace, recipe: Recipe, programs: Mapping[str, Program], request: RunRequest) -> RunOutcome:
     artifact = _artifact(recipe)
     check_placement(recipe, artifact.manifest)
+    logits = request.compare or bool(request.compare_recipe)
     seconds: dict[str, float] = {}
     with ExitStack() as stack:
         started = stack.enter_context(workers(ws, recipe, programs, artifact))
@@ -163,7 +196,7 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
         ids: list[int] = []
         rows = []
         pieces = _Text(client, request.on_text)
-        for step in client.generate(prompt, request.max_tokens, logits=request.compare):
+        for step in client.generate(prompt, request.max_tokens, logits=logits):
             seconds.setdefault("route_prefill", time.monotonic() - begin)
             ids.append(step.token)
             rows.append(step.logits)
@@ -172,24 +205,7 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
         text = pieces.end()
         request.on_end()
         about = client.stages[0].about
-    parity, whole_ids = None, []
-    if reference is not None:
-        console.say("running the whole model on the unmodified library")
-        whole = run_whole(
-            ws,
-            WholeJob(
-                program=reference,
-                model=artifact.path,
-                recipe=recipe,
-                prompt=prompt,
-                steps=request.max_tokens - 1,
-            ),
-        )
-        whole_ids = whole.tokens
-        common = _common(ids, whole_ids, len(prompt)) if measure.nmse else None  # every row, or they differ
-        parity = compare(np.concatenate(rows)[:common], whole.logits[:common])
-        seconds |= {"whole_prefill": whole.prompt_us / 1e6, "whole_decode": whole.decode_us / 1e6}
-    outcome = RunOutcome(
+    return RunOutcome(
         recipe=recipe.name,
         stages=tuple((stage.first, stage.last) for stage in recipe.stages),
         lanes=tuple(stage.lane for stage in recipe.stages),
@@ -204,33 +220,9 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
             "numerics": about.numerics.digest.hex(),
         },
         seconds=seconds,
-        parity=parity,
-        whole_ids=tuple(whole_ids),
+        logits=np.concatenate(rows),
         logs=ws.logs("route") / recipe.name,
     )
-    _require_parity(outcome, measure)
-    return outcome
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Measure:
-    """What a route's logits are held against.
-
-    Args:
-        against: the lane whose reference gives the other logits.
-        nmse: the highest error of a row, 0 where every bit must be the same.
-    """
-
-    against: str
-    nmse: float
-
-
-def _measure(matrix: Matrix, lanes: Iterable[str]) -> _Measure:
-    judged = [(lane, matrix.find(lane).closeness) for lane in lanes]
-    loosest = max((near for _, near in judged if near is not None), key=lambda near: near.nmse, default=None)
-    if loosest is None:
-        return _Measure(against=judged[0][0], nmse=0.0)
-    return _Measure(against=loosest.against, nmse=loosest.nmse)
 
 
 def find_recipe(ws: Workspace, name: str) -> Recipe:
@@ -286,29 +278,6 @@ def _expected(recipe: Recipe, artifact: Artifact, programs: Mapping[str, Program
         lane_digests=tuple(digests[stage.lane] for stage in recipe.stages),
         numerics=recipe.numerics,
         mixed=recipe.mode == "mixed",
-    )
-
-
-def _common(ours: Sequence[int], theirs: Sequence[int], n_prompt: int) -> int:
-    """Return how many rows of logits followed the same tokens: the prompt's, and up to where they part."""
-    same = next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), len(ours) - 1)
-    return n_prompt + same
-
-
-def _require_parity(outcome: RunOutcome, measure: _Measure) -> None:
-    parity = outcome.parity
-    if parity is None:
-        return
-    exact = parity.sound and outcome.whole_ids == outcome.token_ids
-    if parity.near(measure.nmse) if measure.nmse else exact:
-        return
-    limit = f"at most {measure.nmse:g} is allowed" if measure.nmse else "they must be the same bits"
-    raise CheckError(
-        f"the route of {outcome.recipe} does not give the whole model's logits",
-        cause=f"{limit}; error {parity.nmse:g}, max |d| {parity.max_abs_diff:g} from row {parity.first_row} "
-        f"of {parity.rows}, finite: {parity.finite}, varied: {parity.varied}, "
-        f"tokens {'equal' if outcome.whole_ids == outcome.token_ids else 'differ'}",
-        remedy="compare the numerics that the workers' Describe states with the recipe's",
     )
 
 

@@ -18,8 +18,8 @@ class Parity:
     Args:
         equal: every byte is the same.
         max_abs_diff: the largest difference; infinite where the shapes differ or a value is not finite.
-        nmse: the largest normalised mean square error of a row: squared differences by squared values of the
-            other side; infinite likewise.
+        nmse: the normalised mean square error: squared differences of all rows by squared values of the other
+            side; infinite likewise.
         first_row: the first row that differs, None when none does.
         rows: how many rows were compared.
         finite: all values of both are finite.
@@ -40,7 +40,7 @@ class Parity:
         return self.equal and self.finite and self.varied
 
     def near(self, nmse: float) -> bool:
-        """Tell whether the error of no row is above a limit, and the values prove something."""
+        """Tell whether the error is not above a limit, and the values prove something."""
         return self.finite and self.varied and self.rows > 0 and self.nmse <= nmse
 
 
@@ -72,6 +72,6 @@ def compare(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> Parity:
 
 
 def _nmse(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> float:
-    error = np.square(ours.astype("f8") - theirs.astype("f8")).sum(axis=1)
-    scale = np.square(theirs.astype("f8")).sum(axis=1)
-    return float((error / np.maximum(scale, np.finfo("f8").tiny)).max())
+    error = np.square(ours.astype("f8") - theirs.astype("f8")).sum()
+    scale = np.square(theirs.astype("f8")).sum()
+    return float(error / max(scale, np.finfo("f8").tiny))
