@@ -91,6 +91,38 @@ def test_the_version_of_every_tool_changes_the_digest(matrix, inputs, role):
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        {"made": Made(name="host", kind="host", digest="5" * 64)},
+        {"libc": "glibc 2.41"},
+        {"target": "aarch64-linux-gnu"},
+        {"device": _program("nvcc")},
+    ],
+    ids=["environment", "libc", "target", "device"],
+)
+def test_the_environment_and_its_device_compiler_change_the_digest(matrix, inputs, change):
+    other = dataclasses.replace(inputs, toolchain=dataclasses.replace(_TOOLCHAIN, **change))
+    assert render(matrix, "cpu", other).digest != render(matrix, "cpu", inputs).digest
+    assert render(matrix, "cpu", other).family != render(matrix, "cpu", inputs).family
+
+
+def test_an_override_changes_the_digest_though_the_value_is_the_same(matrix, inputs):
+    other = dataclasses.replace(inputs, overrides={"GGML_LTO": "OFF"})
+    assert render(matrix, "cpu", other).values == render(matrix, "cpu", inputs).values
+    assert render(matrix, "cpu", other).digest != render(matrix, "cpu", inputs).digest
+
+
+def test_a_profile_changes_only_what_device_code_is_made_for(matrix, inputs):
+    whole = render(matrix, "cuda", inputs)
+    quick = render(matrix.with_profile("cuda", "quick"), "cuda", inputs)
+    assert quick.architectures == ("90-real",)
+    assert quick.values["CMAKE_CUDA_ARCHITECTURES"] == "90-real"
+    changed = {name for name in whole.values if whole.values[name] != quick.values[name]}
+    assert changed == {"CMAKE_CUDA_ARCHITECTURES"}
+    assert quick.digest != whole.digest
+
+
+@pytest.mark.parametrize(
     "change", [{"commit": "f" * 40}, {"base_tree": "f" * 40}, {"patched_tree": "f" * 40}, {"epoch": 1}]
 )
 def test_everything_about_the_source_changes_the_digest(matrix, inputs, change):

@@ -1,0 +1,51 @@
+"""What the matrix says of a lane's exercise is what its published record shows, no more and no less."""
+
+from pathlib import Path
+
+import pytest
+
+from dgr_build.documents.base import load_json
+from dgr_build.documents.evidence import Record
+from dgr_build.documents.matrix import load_matrix
+from dgr_build.documents.pin import load_pin
+
+_ROOT = Path(__file__).resolve().parents[2]
+_MATRIX = load_matrix(_ROOT / "lanes" / "matrix.toml")
+_RECORDS = {name: _ROOT / "evidence" / f"lane-{name}" / "record.json" for name in _MATRIX.lane}
+_BACKENDS = {"cpu", "cuda", "rocm", "vulkan", "metal"}
+
+
+def _shown(file):
+    """Return how far a record shows that its lane was taken."""
+    if not file.is_file():
+        return "nothing"
+    record = load_json(file, Record)
+    if record.digests.worker_sha256 is None:
+        return "nothing"
+    ran = [result for result in record.results if "tiny" in result.criterion]
+    assert ran, "a record says of every trial whether it was run"
+    if all(result.passes for result in ran):
+        return "hardware"
+    if all(result.verdict == "passed" for result in ran):
+        return "software device"
+    assert all(result.verdict == "not run" for result in ran)
+    return "compiled"
+
+
+@pytest.mark.parametrize("name", list(_MATRIX.lane))
+def test_a_lane_is_called_exercised_as_far_as_its_record_shows(name):
+    assert _MATRIX.lane[name].exercised == _shown(_RECORDS[name])
+
+
+def test_every_backend_has_a_lane_with_a_record():
+    assert {_MATRIX.lane[name].backend for name, file in _RECORDS.items() if file.is_file()} == _BACKENDS
+
+
+@pytest.mark.parametrize("name", [name for name, file in _RECORDS.items() if file.is_file()])
+def test_a_record_is_about_the_pinned_source_and_its_own_lane(name):
+    record = load_json(_RECORDS[name], Record)
+    pin = load_pin(_ROOT / "manifests" / "llama.cpp.toml")
+    assert (record.digests.pin_commit, record.digests.pin_tree) == (pin.commit, pin.tree)
+    assert record.digests.lane == name
+    assert record.subject == f"lane {name}"
+    assert not record.metrics.get("overrides")
