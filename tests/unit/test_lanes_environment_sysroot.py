@@ -13,8 +13,9 @@ import pytest
 from dgr_build.documents.environment_lock import load_lock
 from dgr_build.documents.matrix import Environment, load_matrix
 from dgr_build.errors import CheckError, HostError, ProofError, UsageError
+from dgr_build.flows.environments import environment_state
 from dgr_build.lanes.environment import manage, sysroot
-from dgr_build.lanes.environment.state import state
+from dgr_build.lanes.environment.state import state, states
 
 # Simulates from `chosen`, downloads `deb` files from `mirror`, makes a root of whatever its repository lists.
 _MMDEBSTRAP = """
@@ -232,6 +233,33 @@ def test_an_environment_without_a_lock_or_not_made_says_the_next_command(ws, wor
     with pytest.raises(HostError) as caught:
         manage.enter(ws, matrix(), "made")
     assert caught.value.remedy == "dgr-build env create made"
+
+
+def test_a_damaged_lock_is_told_apart_refused_with_its_line_and_written_anew(ws, world, matrix, locked):
+    file = ws.environment_lock("made")
+    whole = file.read_text()
+    file.write_text(whole.rstrip()[:-1] + "\n")
+    assert state(ws, matrix(), "made").described == "its lock is damaged"
+    assert states(ws, matrix())[-1].described == "its lock is damaged"
+    told = environment_state(ws, matrix(), "made")
+    assert not told.made
+    assert f"{file}:" in told.trouble
+    for use in (manage.create, manage.enter):
+        with pytest.raises(UsageError) as caught:
+            use(ws, matrix(), "made")
+        assert f"{file}:" in caught.value.message
+    assert manage.renew_lock(ws, matrix(), "made") == (None, locked)
+    assert file.read_text() == whole
+
+
+def test_removing_leaves_an_environment_whose_name_begins_alike(ws, world, matrix, locked):
+    made = manage.create(ws, matrix(), "made").root
+    other = ws.environments / f"made-new-{'0' * 16}"
+    other.mkdir()
+    older = ws.environments / f"made-{'0' * 16}"
+    older.mkdir()
+    assert manage.remove_made(ws, matrix(), "made") == tuple(sorted((made, older)))
+    assert _published(ws) == [other.name]
 
 
 def test_the_environment_of_this_machine_has_nothing_to_make_or_lock(ws, matrix):

@@ -26,8 +26,9 @@ def environment_state(ws: Workspace, matrix: Matrix, name: str) -> EnvironmentSt
         return EnvironmentState(made=True)
     here = state(ws, matrix, name)
     if here.lock is None or not here.fits:
+        trouble = here.damage.message if here.damage is not None else here.described
         return EnvironmentState(
-            made=False, trouble=here.described, remedy=f"dgr-build env lock {name}, and commit the lock"
+            made=False, trouble=trouble, remedy=f"dgr-build env lock {name}, and commit the lock"
         )
     size = disk_estimate(definition, here.lock)
     if not here.made:

@@ -11,7 +11,7 @@ from dgr_build.documents.environment_lock import save_lock
 from dgr_build.errors import HostError, UsageError
 from dgr_build.lanes.environment import sysroot, wheels
 from dgr_build.lanes.environment.made import Made
-from dgr_build.lanes.environment.state import definition_digest, find, folder_of, state
+from dgr_build.lanes.environment.state import definition_digest, find, folder_of, made_folders, state
 from dgr_build.workspace import publish, remove, staging, sweep
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def enter(ws: Workspace, matrix: Matrix, name: str) -> Made:
 
     Raises:
         HostError: it is not there, or its lock does not fit its definition.
+        UsageError: its lock is damaged.
     """
     here = state(ws, matrix, name)
     if here.kind == "host":
@@ -50,6 +51,7 @@ def create(ws: Workspace, matrix: Matrix, name: str) -> Made:
         HostError: a program or space is missing, or its lock does not fit its definition.
         ProofError: a file is not what the lock pins.
         SourceUnavailableError: a file cannot be had.
+        UsageError: its lock is damaged.
     """
     here = state(ws, matrix, name)
     if here.kind == "host":
@@ -66,7 +68,7 @@ def renew_lock(ws: Workspace, matrix: Matrix, name: str) -> tuple[EnvironmentLoc
     """Resolve an environment anew, download its files, and write its lock.
 
     Returns:
-        the lock before, None where there was none, and the lock now.
+        the lock before, None where there was none that could be read, and the lock now.
 
     Raises:
         UsageError: an environment of this machine has no lock.
@@ -99,7 +101,7 @@ def remove_made(ws: Workspace, matrix: Matrix, name: str) -> tuple[Path, ...]:
     """
     find(matrix, name)
     with ws.lock(f"environment-{name}"):
-        folders = tuple(sorted(ws.environments.glob(f"{name}-*")))
+        folders = made_folders(ws, name)
         for folder in folders:
             with console.progress(f"removing {folder.name}"):
                 remove(folder)
@@ -107,6 +109,8 @@ def remove_made(ws: Workspace, matrix: Matrix, name: str) -> tuple[Path, ...]:
 
 
 def _fitting(here: State) -> EnvironmentLock:
+    if here.damage is not None:
+        raise here.damage
     if here.lock is None or not here.fits:
         raise HostError(
             f"environment {here.name} has no lock that fits it",

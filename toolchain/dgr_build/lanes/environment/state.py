@@ -27,10 +27,11 @@ class State:
         name: its name in the matrix.
         kind: host, sysroot or wheels.
         definition: digest of its definition.
-        lock: the lock, None where it has none.
+        lock: the lock, None where it has none that can be read.
         fits: the lock was made for this very definition.
         folder: where it is or would be, None for this machine.
         made: it is there.
+        damage: why its lock cannot be read, None where it can or is not there.
     """
 
     name: str
@@ -40,12 +41,15 @@ class State:
     fits: bool
     folder: Path | None
     made: bool
+    damage: UsageError | None = None
 
     @property
     def described(self) -> str:
         """The state in a few words."""
         if self.kind == "host":
             return "this machine"
+        if self.damage is not None:
+            return "its lock is damaged"
         if self.lock is None:
             return "not locked"
         if not self.fits:
@@ -73,14 +77,18 @@ def state(ws: Workspace, matrix: Matrix, name: str) -> State:
     """Return what there is of an environment.
 
     Raises:
-        UsageError: the matrix has none of this name, or its lock is damaged.
+        UsageError: the matrix has none of this name.
     """
     definition = find(matrix, name)
     stated = definition_digest(definition)
     if definition.kind == "host":
         return State(name=name, kind="host", definition=stated, lock=None, fits=True, folder=None, made=True)
     file = ws.environment_lock(name)
-    lock = load_lock(file) if file.is_file() else None
+    lock, damage = None, None
+    try:
+        lock = load_lock(file) if file.is_file() else None
+    except UsageError as error:
+        damage = error
     folder = folder_of(ws, name, lock) if lock is not None else None
     return State(
         name=name,
@@ -90,6 +98,7 @@ def state(ws: Workspace, matrix: Matrix, name: str) -> State:
         fits=lock is not None and lock.definition == stated,
         folder=folder,
         made=folder is not None and folder.is_dir(),
+        damage=damage,
     )
 
 
@@ -117,7 +126,7 @@ def states(ws: Workspace, matrix: Matrix, name: str | None = None) -> tuple[Stat
     """Return the states of one environment, or of all.
 
     Raises:
-        UsageError: the matrix has none of this name, or a lock is damaged.
+        UsageError: the matrix has none of this name.
     """
     return tuple(state(ws, matrix, one) for one in ([name] if name is not None else matrix.environment))
 
@@ -135,3 +144,9 @@ def changes(before: EnvironmentLock | None, now: EnvironmentLock) -> tuple[str, 
 def folder_of(ws: Workspace, name: str, lock: EnvironmentLock) -> Path:
     """Return where an environment of a lock lies once it is made."""
     return ws.environments / f"{name}-{lock.digest[:_SHOWN_DIGITS]}"
+
+
+def made_folders(ws: Workspace, name: str) -> tuple[Path, ...]:
+    """Return where an environment lies, of every lock that it was made from."""
+    digits = "[0-9a-f]" * _SHOWN_DIGITS  # `sid-new-...` is another environment than `sid`
+    return tuple(sorted(ws.environments.glob(f"{name}-{digits}")))
