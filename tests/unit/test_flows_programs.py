@@ -2,12 +2,17 @@
 
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from dgr_build.documents.matrix import load_matrix
 from dgr_build.errors import CheckError, HostError, UsageError
+from dgr_build.flows import run
+from dgr_build.flows.lane_trial import run_trial, trials
 from dgr_build.flows.programs import lane_digest_of, reference_of, worker_of
+from dgr_build.lanes.environment.made import Made
+from dgr_build.lanes.lane import Chosen
 
 
 @pytest.fixture
@@ -102,3 +107,33 @@ def test_a_worker_that_cannot_start_here_says_why(ws, matrix, built):
     with pytest.raises(CheckError) as caught:
         lane_digest_of(worker_of(ws, matrix, "cuda"))
     assert "libcudart.so.13" in caught.value.cause
+
+
+def test_a_trial_runs_the_worker_that_was_built_though_another_profile_is_newer(
+    ws, matrix, built, monkeypatch
+):
+    full, quick = built("cuda", age=60), built("cuda-quick")
+    chosen = Chosen(name="cuda", matrix=matrix)
+    made = Made(name="host", kind="host", digest="")
+    here = SimpleNamespace(
+        ws=ws, planned=SimpleNamespace(chosen=chosen, made=made), built=SimpleNamespace(worker=full)
+    )
+    asked = []
+
+    def run_recipe(_, request):
+        asked.append(request)
+        said = {
+            "tokens_per_second": {},
+            "token_ids": [],
+            "rows_compared": 1,
+            "max_abs_diff": 0.0,
+            "nmse": 0.0,
+        }
+        return SimpleNamespace(to_json=lambda: said)
+
+    monkeypatch.setattr(run, "run_recipe", run_recipe)
+    assert worker_of(ws, matrix, "cuda").path == quick
+    for trial in trials(chosen):
+        run_trial(here, trial)
+    assert {request.workers["cuda"].path for request in asked} == {full}
+    assert {request.workers["cuda"].device for request in asked} == {"CUDA0"}

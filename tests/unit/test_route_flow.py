@@ -10,7 +10,7 @@ import pytest
 
 from dgr_build.cli.main import run as cli
 from dgr_build.documents.matrix import load_matrix
-from dgr_build.documents.recipe import Recipe
+from dgr_build.documents.recipe import Model, ModelFile, Recipe, TinyModel
 from dgr_build.errors import CheckError, HostError, UsageError
 from dgr_build.flows import run as flow
 from dgr_build.flows import run_judge
@@ -127,6 +127,48 @@ def test_a_difference_from_the_whole_model_fails_the_check(faked, ws, wrong):
     faked.wrong = wrong
     with pytest.raises(CheckError):
         flow.run_recipe(ws, request(tokens=(5, 6, 7), max_tokens=4, compare=True))
+
+
+def test_beside_another_recipe_of_the_model_the_text_is_told_once(faked, ws, route_fake):
+    pieces, ends = [], []
+    outcome = flow.run_recipe(
+        ws,
+        request(
+            tokens=(5, 6, 7),
+            max_tokens=4,
+            compare_recipe="other",
+            on_text=pieces.append,
+            on_end=lambda: ends.append(1),
+        ),
+    )
+    assert outcome.parity.sound
+    assert faked.asked == []  # the whole model was not run
+    assert "".join(pieces) == outcome.text
+    assert len(ends) == 1
+
+
+def test_a_recipe_of_another_model_is_no_comparison(faked, ws, recipe, monkeypatch):
+    other = recipe.model_copy(update={"model": Model(tiny=TinyModel(arch="deepseek4"))})
+    monkeypatch.setattr(flow, "find_recipe", lambda _, name: other if name == "other" else recipe)
+    with pytest.raises(UsageError):
+        flow.run_recipe(ws, request(tokens=(5, 6, 7), compare_recipe="other"))
+    with pytest.raises(UsageError):
+        flow.run_recipe(ws, request(tokens=(5, 6, 7), compare_recipe="made", compare=True))
+
+
+def test_a_worker_that_is_handed_in_is_the_one_that_runs(faked, ws, monkeypatch, tmp_path):
+    monkeypatch.setattr(flow, "worker_of", lambda *_: pytest.fail("looked for a worker"))
+    workers = {"cpu": Program(path=tmp_path / "dgr-shard-worker")}
+    assert flow.run_recipe(ws, request(tokens=(5,), max_tokens=1, workers=workers)).token_ids
+
+
+def test_a_model_is_the_same_wherever_its_file_lies():
+    files = [
+        Model(file=ModelFile(path=path, digest=digit * 64))
+        for path, digit in (("a", "1"), ("b", "1"), ("a", "2"))
+    ]
+    assert files[0].identity == files[1].identity != files[2].identity
+    assert Model(tiny=TinyModel(arch="llama")).identity != Model(tiny=TinyModel(arch="deepseek4")).identity
 
 
 def test_text_comes_in_whole_characters_whatever_the_tokens_cut(faked, ws, route_fake, monkeypatch):

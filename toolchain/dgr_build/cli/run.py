@@ -10,7 +10,8 @@ import typer
 
 from dgr_build import console
 from dgr_build.errors import UsageError
-from dgr_build.flows.run import DEFAULT_PROMPT, RunOutcome, RunRequest, run_recipe
+from dgr_build.flows.run import DEFAULT_PROMPT, RunRequest, run_recipe
+from dgr_build.flows.run_outcome import RunOutcome
 from dgr_build.workspace import Workspace
 
 _ID = re.compile(r"[0-9]{1,10}")
@@ -49,7 +50,9 @@ def run(
     ] = None,
     compare_recipe: Annotated[
         str,
-        typer.Option(help="also run another recipe of the model on that lane and compare all logits"),
+        typer.Option(
+            help="also run another recipe of the model, on the lane of the head, and compare all logits"
+        ),
     ] = "",
     results: Annotated[
         Results | None, typer.Option(help="results straight from the tail, or back through the stages")
@@ -71,7 +74,7 @@ def run(
     """  # noqa: D301 - the escape keeps the lines of the examples apart
     request = RunRequest(
         recipe=recipe,
-        lanes=tuple(filter(None, lanes.split(","))),
+        lanes=_names(lanes),
         prompt=prompt,
         tokens=_ids(tokens),
         max_tokens=max_tokens,
@@ -105,6 +108,16 @@ def show(outcome: RunOutcome) -> None:
             f"nmse = {outcome.parity.nmse:.2g}"
         )
     console.facts(pairs)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",")) if text else ()
+    if not all(names):
+        raise UsageError(
+            f"--lanes {text!r} leaves a lane out",
+            remedy="give one lane for all stages, or one for each: --lanes vulkan,cpu",
+        )
+    return names
 
 
 def _ids(text: str) -> tuple[int, ...]:

@@ -73,6 +73,11 @@ class Model(Document):
             raise ValueError("state either [model.tiny] or [model.file]")
         return self
 
+    @property
+    def identity(self) -> TinyModel | Sha256 | None:
+        """What tells it from other models, wherever its file lies."""
+        return self.file.digest if self.file is not None else self.tiny
+
 
 class Stage(Document):
     """One worker's share: the main layers first <= layer < last, on one lane."""

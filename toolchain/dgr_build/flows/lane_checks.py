@@ -88,14 +88,14 @@ def run_checks(here: BuiltHere, step: str, *, force: bool) -> dict[str, Check]:
         return {"test": once(here.built, "test", lambda: _tests(here), force=force)}
     reference = reference_lane(here)
     return {
-        trial.name: once(here.built, trial.name, _trial(here.ws, trial), force=force, reference=reference)
+        trial.name: once(here.built, trial.name, _trial(here, trial), force=force, reference=reference)
         for trial in trials(here.planned.chosen)
     }
 
 
-def _trial(ws: Workspace, trial: Trial) -> Callable[[], Check]:
+def _trial(here: BuiltHere, trial: Trial) -> Callable[[], Check]:
     def run() -> Check:
-        done = run_trial(ws, trial)
+        done = run_trial(here, trial)
         return Check(criterion=trial.criterion, result=done.result, argv=trial.argv, seconds=done.seconds)
 
     return run

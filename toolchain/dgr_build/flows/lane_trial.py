@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dgr_build import console
+from dgr_build.flows.programs import program_of
 from dgr_build.lanes.build import Options
 from dgr_build.lanes.environment.manage import create
 from dgr_build.lanes.lane import Chosen, build_lane, plan_lane
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dgr_build.flows.built_here import BuiltHere
-    from dgr_build.workspace import Workspace
 
 RECIPE = "deepseek4-tiny-3stage"
 _TOKENS = 16
@@ -120,8 +120,10 @@ def reference_lane(here: BuiltHere) -> Path | None:
     return reference.program if reference is not None else None
 
 
-def run_trial(ws: Workspace, trial: Trial) -> Tried:
+def run_trial(here: BuiltHere, trial: Trial) -> Tried:
     """Run a recipe on the lanes of a trial beside the whole model, and compare their logits.
+
+    The lane's stages run the very worker that was built, whatever other profiles lie there.
 
     Raises:
         RouteError: a worker or the route failed.
@@ -130,12 +132,15 @@ def run_trial(ws: Workspace, trial: Trial) -> Tried:
     from dgr_build.flows.run import RunRequest, run_recipe  # noqa: PLC0415 - loads gRPC and numpy
 
     started = time.monotonic()
+    ws, chosen = here.ws, here.planned.chosen
+    worker = program_of(ws, chosen.lane, here.built.worker, here.planned.made)
     request = RunRequest(
         recipe=trial.recipe,
         lanes=trial.lanes,
         max_tokens=_TOKENS,
         compare=not trial.whole,
         compare_recipe=trial.whole,
+        workers={chosen.name: worker},
     )
     data = run_recipe(ws, request).to_json()
     speeds = ", ".join(f"{name} {value:.1f} tokens/s" for name, value in data["tokens_per_second"].items())

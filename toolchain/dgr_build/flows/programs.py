@@ -14,7 +14,8 @@ from dgr_build.route.program import Program
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dgr_build.documents.matrix import Matrix
+    from dgr_build.documents.matrix import Lane, Matrix
+    from dgr_build.lanes.environment.made import Made
     from dgr_build.workspace import Workspace
 
 _START_S = 120.0
@@ -36,10 +37,22 @@ def worker_of(ws: Workspace, matrix: Matrix, lane_name: str) -> Program:
     there = [path for folder in folders if (path := folder / "bin" / name).is_file()]
     if not there:
         raise _not_built(lane_name, folders[0] / "bin" / name)
-    made = enter(ws, matrix, lane.environment)
+    newest = max(there, key=lambda path: path.stat().st_mtime)
+    return program_of(ws, lane, newest, enter(ws, matrix, lane.environment))
+
+
+def program_of(ws: Workspace, lane: Lane, path: Path, made: Made) -> Program:
+    """Return a worker of a lane, with its environment and its device.
+
+    Args:
+        ws: the workspace.
+        lane: what it was built as.
+        path: the executable.
+        made: the environment that it was built in.
+    """
     variables, written = made.to_run(ws.device_cache)
     return Program(
-        path=max(there, key=lambda path: path.stat().st_mtime),
+        path=path,
         device=lane.run_device,
         variables={**variables, **lane.run_variables},
         enter=partial(made.command, network=True, always=written),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import codecs
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -19,6 +18,8 @@ from dgr_build.documents.recipe import Recipe, load_recipe
 from dgr_build.errors import ArtifactError, UsageError
 from dgr_build.flows.programs import lane_digest_of, reference_of, worker_of
 from dgr_build.flows.run_judge import judge_of, judged
+from dgr_build.flows.run_outcome import RunOutcome
+from dgr_build.flows.run_text import Text
 from dgr_build.recipes.placement import check_placement
 from dgr_build.route.agreement import Expected
 from dgr_build.route.client import RouteClient
@@ -28,11 +29,8 @@ from dgr_build.route.workers import workers
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from dgr_build.artifacts.manifest import Artifact
     from dgr_build.documents.matrix import Matrix
-    from dgr_build.route.parity import Parity
     from dgr_build.route.program import Program
     from dgr_build.workspace import Workspace
 
@@ -50,7 +48,8 @@ class RunRequest:
         tokens: token ids in place of a text.
         max_tokens: how many tokens to generate.
         compare: also run the whole model on the base library and compare all logits.
-        compare_recipe: also run another recipe of the model on the same lane, and compare all logits.
+        compare_recipe: also run another recipe of the model on the lane of the head, and compare all logits.
+        workers: of lanes, where they are not to be looked for.
         results: overrides how results come back.
         on_text: called with each piece of text as it comes.
         on_end: called after the last piece.
@@ -63,83 +62,18 @@ class RunRequest:
     max_tokens: int = 16
     compare: bool = False
     compare_recipe: str = ""
+    workers: Mapping[str, Program] = field(default_factory=dict)
     results: Literal["direct", "chain"] | None = None
     on_text: Callable[[str], None] = field(default=lambda _: None)
     on_end: Callable[[], None] = field(default=lambda: None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOutcome:
-    """What came of it.
-
-    Args:
-        recipe: what was run.
-        stages: its ranges, from head to tail.
-        lanes: of its stages.
-        prompt_ids: the prompt.
-        token_ids: what was generated.
-        text: the same as text.
-        digests: artifact, lanes, patched tree, numerics, recipe.
-        seconds: prefill and decode of the route, and of the whole model where it was run.
-        logits: of every row that ran, [rows, n_vocab]; empty where they were not asked for.
-        logs: where the workers' words lie.
-        parity: how the logits compare with the other side's, None where that was not asked.
-        whole_ids: what the other side generated.
-    """
-
-    recipe: str
-    stages: tuple[tuple[int, int], ...]
-    lanes: tuple[str, ...]
-    prompt_ids: tuple[int, ...]
-    token_ids: tuple[int, ...]
-    text: str
-    digests: dict[str, str]
-    seconds: dict[str, float]
-    logits: NDArray[np.float32]
-    logs: Path
-    parity: Parity | None = None
-    whole_ids: tuple[int, ...] = ()
-
-    @property
-    def tokens_per_second(self) -> dict[str, float]:
-        """Decode speed of the route, and of the whole model where it was run."""
-        steps = len(self.token_ids) - 1
-        return {
-            name.removesuffix("_decode"): steps / spent
-            for name, spent in self.seconds.items()
-            if name.endswith("_decode") and spent > 0 and steps > 0
-        }
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as data."""
-        data: dict[str, Any] = {
-            "recipe": self.recipe,
-            "stages": [list(layers) for layers in self.stages],
-            "lanes": list(self.lanes),
-            "prompt_ids": list(self.prompt_ids),
-            "token_ids": list(self.token_ids),
-            "text": self.text,
-            "digests": self.digests,
-            "seconds": self.seconds,
-            "tokens_per_second": self.tokens_per_second,
-            "logs": str(self.logs),
-        }
-        if self.parity is not None:
-            data |= {
-                "max_abs_diff": self.parity.max_abs_diff,
-                "nmse": self.parity.nmse,
-                "logits_equal": self.parity.equal,
-                "rows_compared": self.parity.rows,
-                "whole_token_ids": list(self.whole_ids),
-            }
-        return data
 
 
 def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
     """Run a prompt through the workers of a recipe.
 
     Raises:
-        UsageError: there is no such recipe, or the prompt does not fit.
+        UsageError: there is no such recipe, the prompt does not fit, or what it is to be compared with is of
+            another model.
         HostError: a lane's worker was not built.
         ArtifactError: the model is not what the recipe says.
         RouteError: a worker or the route failed.
@@ -148,13 +82,15 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
     recipe = find_recipe(ws, request.recipe)
     recipe = recipe.placed(request.lanes) if request.lanes else recipe
     matrix = load_matrix(ws.matrix_file)
-    programs = _programs(ws, matrix, recipe)
+    other = _beside(ws, recipe, request)
+    programs = _programs(ws, matrix, recipe, request.workers)
     judge = judge_of(matrix, recipe) if request.compare or request.compare_recipe else None
     reference = reference_of(ws, judge.lane) if judge is not None and request.compare else None
     outcome = _run(ws, recipe, programs, request)
-    if judge is not None and request.compare_recipe:
-        other = find_recipe(ws, request.compare_recipe).placed((recipe.stages[0].lane,))
-        beside = _run(ws, other, programs, replace(request, tokens=outcome.prompt_ids))
+    if judge is not None and other is not None:
+        console.say(f"running recipe {other.name} beside it")
+        quiet = replace(request, tokens=outcome.prompt_ids, on_text=lambda _: None, on_end=lambda: None)
+        beside = _run(ws, other, programs, quiet)
         return judged(outcome, judge, beside.token_ids, beside.logits)
     if judge is not None and reference is not None:
         console.say("running the whole model on the unmodified library")
@@ -171,9 +107,30 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
     return outcome
 
 
-def _programs(ws: Workspace, matrix: Matrix, recipe: Recipe) -> dict[str, Program]:
+def _programs(
+    ws: Workspace, matrix: Matrix, recipe: Recipe, known: Mapping[str, Program]
+) -> dict[str, Program]:
     lanes = dict.fromkeys(stage.lane for stage in recipe.stages)
-    return {lane: worker_of(ws, matrix, lane) for lane in lanes}
+    return {lane: known[lane] if lane in known else worker_of(ws, matrix, lane) for lane in lanes}
+
+
+def _beside(ws: Workspace, recipe: Recipe, request: RunRequest) -> Recipe | None:
+    """Return the recipe that is run too, on the lane of the head; None where none was asked for."""
+    if not request.compare_recipe:
+        return None
+    if request.compare:
+        raise UsageError(
+            "a run is compared with the whole model or with a recipe, not with both",
+            remedy="leave --compare or --compare-recipe out",
+        )
+    other = find_recipe(ws, request.compare_recipe)
+    if other.model.identity != recipe.model.identity:
+        raise UsageError(
+            f"recipes {recipe.name} and {other.name} are of different models",
+            cause="logits of two models have nothing to do with each other",
+            remedy="name a recipe of the same model; dgr-build run --help",
+        )
+    return other.placed((recipe.stages[0].lane,))
 
 
 def _run(ws: Workspace, recipe: Recipe, programs: Mapping[str, Program], request: RunRequest) -> RunOutcome:
@@ -195,7 +152,7 @@ def _run(ws: Workspace, recipe: Recipe, programs: Mapping[str, Program], request
         begin = time.monotonic()
         ids: list[int] = []
         rows = []
-        pieces = _Text(client, request.on_text)
+        pieces = Text(client, request.on_text)
         for step in client.generate(prompt, request.max_tokens, logits=logits):
             seconds.setdefault("route_prefill", time.monotonic() - begin)
             ids.append(step.token)
@@ -279,25 +236,3 @@ def _expected(recipe: Recipe, artifact: Artifact, programs: Mapping[str, Program
         numerics=recipe.numerics,
         mixed=recipe.mode == "mixed",
     )
-
-
-class _Text:
-    """Generated ids as text; a character that several tokens make is handed on when it is whole."""
-
-    def __init__(self, client: RouteClient, on_text: Callable[[str], None]) -> None:
-        self._client = client
-        self._on_text = on_text
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._parts: list[str] = []
-
-    def add(self, token: int) -> None:
-        self._hand_on(self._decoder.decode(self._client.detokenize([token])))
-
-    def end(self) -> str:
-        self._hand_on(self._decoder.decode(b"", final=True))
-        return "".join(self._parts)
-
-    def _hand_on(self, text: str) -> None:
-        if text:
-            self._parts.append(text)
-            self._on_text(text)

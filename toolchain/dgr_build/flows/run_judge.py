@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dgr_build.documents.matrix import Matrix
     from dgr_build.documents.recipe import Recipe
-    from dgr_build.flows.run import RunOutcome
+    from dgr_build.flows.run_outcome import RunOutcome
 
 
 @dataclass(frozen=True, kw_only=True)
