@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 
 from dgr_build.documents.compatibility import Compatibility, load_compatibility
 from dgr_build.documents.matrix import load_matrix
-from dgr_build.errors import HostError, UsageError
+from dgr_build.errors import UsageError
 from dgr_build.lanes.compatibility import (
     check_cuda_architectures,
-    check_glslc,
     check_hip,
     check_host_compiler,
     toolkit_version,
 )
-from dgr_build.lanes.finding import require
+from dgr_build.lanes.doctor import refuse
 
 _FILE = Path(__file__).resolve().parents[2] / "lanes" / "compatibility.toml"
 _TABLE = load_compatibility(_FILE)
@@ -51,10 +50,9 @@ def test_an_architecture_that_nothing_has_is_to_be_left_out():
 
 
 def test_a_refused_architecture_is_an_error_of_the_host_with_the_toolkit_to_take():
-    with pytest.raises(HostError) as caught:
-        require([check_cuda_architectures("13.0", ["70-real"])])
-    assert "70-real" in caught.value.cause
-    assert "12.9" in caught.value.remedy
+    error = refuse("cuda", [check_cuda_architectures("13.0", ["70-real"])])
+    assert "70-real" in error.cause
+    assert "12.9" in error.remedy
 
 
 @pytest.mark.parametrize(
@@ -130,11 +128,6 @@ def test_an_unknown_gpu_target_is_told_and_refuses_nothing():
     assert "gfx1999" in found.note
 
 
-def test_glslc_without_cooperative_matrices_is_refused():
-    assert not check_glslc("2023.2").met
-    assert check_glslc("2025.2").met
-
-
 def test_the_toolkit_is_told_from_the_wheels_of_the_lane():
     assert toolkit_version(["nvidia-cublas==13.1.1.3", "nvidia-cuda-nvcc==13.0.88"]) == "13.0"
     assert toolkit_version(["nvidia-cuda-nvcc-cu12==12.8.93"]) == "12.8"
@@ -149,7 +142,6 @@ def test_the_lanes_of_the_matrix_stand_in_the_table():
             version = toolkit_version(_MATRIX.environment[lane.environment].wheels)
             assert version in {toolkit.version for toolkit in _TABLE.cuda}
         assert minima.get("HIP compiler", _TABLE.hip.minimum) == _TABLE.hip.minimum
-        assert minima.get("shader compiler", _TABLE.vulkan.glslc) == _TABLE.vulkan.glslc
 
 
 def test_toolkits_out_of_order_are_refused_by_name():

@@ -55,6 +55,7 @@ _EXPECTED = (
     ("mmdebstrap-404", "package-gone", "Failed to fetch"),
     ("mmdebstrap-expired", "release-expired", "is expired"),
     ("mmdebstrap-network", "no-network", "Temporary failure resolving"),
+    ("mmdebstrap-no-ids", "no-subordinate-ids", "unable to pick chroot mode"),
     ("mmdebstrap-refused", "no-network", "Could not connect"),
     ("ninja-missing", "", "no known rule"),
     ("ninja-rerun", "", "an option is gone"),

@@ -12,10 +12,11 @@ from dgr_build.documents.matrix import Environment, InstructionSet, load_matrix
 from dgr_build.errors import HostError
 from dgr_build.flows import doctor as flow
 from dgr_build.flows.doctor import Report, consult, enough
-from dgr_build.lanes.doctor import examine, missing_cpu_flags, refuse, require_cpu
+from dgr_build.lanes.doctor import can_build, can_run, examine, missing_cpu_flags, refuse, require_cpu
 from dgr_build.lanes.environment_needs import EnvironmentState
-from dgr_build.lanes.finding import Finding, require
+from dgr_build.lanes.finding import Finding
 from dgr_build.lanes.host import Host, read_cpu_flags
+from dgr_build.lanes.requirements import Place
 from dgr_build.lanes.toolchain import find_toolchain, version_numbers
 from dgr_build.workspace import Workspace
 
@@ -278,11 +279,19 @@ def test_a_refusal_says_what_is_missing_first_with_its_remedy(machine):
 
 
 def test_nothing_missing_to_build_passes_and_a_missing_driver_is_no_error(machine):
-    require(examine(_MATRIX, "cuda", host=machine))
+    findings = examine(_MATRIX, "cuda", host=machine)
+    assert can_build(findings)
+    assert not can_run(findings)
     (machine.root / "usr/bin/g++").unlink()
-    with pytest.raises(HostError) as caught:
-        require(examine(_MATRIX, "cuda", host=machine))
-    assert "apt-get install g++" in caught.value.remedy
+    findings = examine(_MATRIX, "cuda", host=machine)
+    assert not can_build(findings)
+    assert "apt-get install g++" in refuse("cuda", findings).remedy
+
+
+def test_a_folder_of_the_path_that_cannot_be_looked_into_holds_nothing(machine):
+    # The kernel refuses the name; a folder that another user closed is refused in the same way.
+    place = Place(folders=("/" + "x" * 300, "/usr/bin"), root=machine.root)
+    assert place.find("ld") == Path("/usr/bin/ld")
 
 
 def test_findings_as_data_have_a_remedy_exactly_where_something_is_to_be_done():

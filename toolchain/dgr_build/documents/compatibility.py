@@ -42,12 +42,6 @@ class Hip(Document):
     target_since: dict[GfxTarget, Version]
 
 
-class Vulkan(Document):
-    """Vulkan; `glslc` is the lowest version that compiles llama.cpp's shaders."""
-
-    glslc: Version
-
-
 class Device(Document):
     """What a backend computes on.
 
@@ -78,7 +72,6 @@ class Compatibility(Document):
         schema_version: of this document.
         cuda: toolkits, oldest first.
         hip: HIP.
-        vulkan: Vulkan.
         environment: what the machine needs to make an environment, by its kind.
         device: by backend; a backend that is not there needs no device.
         resources: by backend.
@@ -87,7 +80,6 @@ class Compatibility(Document):
     schema_version: Literal[1] = Field(alias="schema")
     cuda: Annotated[tuple[CudaToolkit, ...], Field(min_length=1)]
     hip: Hip
-    vulkan: Vulkan
     environment: dict[Literal["host", "sysroot", "wheels"], tuple[Requirement, ...]]
     device: dict[str, Device]
     resources: dict[str, Resources]

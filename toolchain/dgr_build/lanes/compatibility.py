@@ -119,20 +119,6 @@ def check_hip(version: str, targets: Sequence[str]) -> Finding:
     )
 
 
-def check_glslc(version: str) -> Finding:
-    """Judge whether a version of glslc compiles llama.cpp's shaders."""
-    lowest = known().vulkan.glslc
-    met = version_numbers(version) >= version_numbers(lowest)
-    return Finding(
-        name="shader compiler's version",
-        kind="build",
-        wanted=f"glslc {lowest} or newer",
-        met=met,
-        remedy="" if met else f"take an environment with glslc {lowest} or newer: Debian 13 has it",
-        version=f"glslc {version}",
-    )
-
-
 def _toolkit(version: str) -> CudaToolkit | None:
     short = ".".join(version.split(".")[:2])
     return next((toolkit for toolkit in known().cuda if toolkit.version == short), None)

@@ -64,7 +64,7 @@ def require_cpu(isa_name: str, isa: InstructionSet, cpuinfo: Path = _CPUINFO) ->
     lacking = missing_cpu_flags(isa, cpuinfo)
     if lacking:
         raise HostError(
-            f"this processor cannot run what lane instruction set {isa_name} is built for",
+            f"this processor cannot run what instruction set {isa_name} is built for",
             cause=f"it lacks {', '.join(lacking)}",
             remedy="building works here (dgr-build lane cpu --only build); run the result on another machine",
         )
@@ -104,18 +104,13 @@ def refuse(lane_name: str, findings: Sequence[Finding]) -> HostError:
     """Return why a lane cannot be built: what is missing first, each with its remedy, then the rest."""
     missing = sorted((finding for finding in findings if not finding.met), key=lambda one: one.for_running)
     lacks = ", ".join(finding.name for finding in missing if not finding.for_running)
-    what = f"here; this machine lacks {lacks}" if lacks else "by this version yet"
     lines = [f"{finding.line}\n         {finding.remedy}" for finding in missing]
     lines += [finding.line for finding in findings if finding.met]
     return HostError(
-        f"lane {lane_name} cannot be built {what}",
+        f"lane {lane_name} cannot be built here; this machine lacks {lacks}",
         cause="what it needs, what is missing first:\n       " + "\n       ".join(lines),
-        remedy="; ".join(dict.fromkeys(finding.remedy for finding in missing if not finding.for_running))
-        or f"dgr-build lane {lane_name} --dry-run shows what it will be; dgr-build lane cpu works today",
+        remedy="; ".join(dict.fromkeys(finding.remedy for finding in missing if not finding.for_running)),
     )
-
-
-refuse_planned = refuse
 
 
 def _system(lane: Lane, host: Host) -> Finding:

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
-
-from dgr_build.errors import HostError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,18 +64,3 @@ class Finding:
             "note": self.note or None,
             "remedy": None if self.met and not self.brought else self.remedy,
         }
-
-
-def require(findings: Iterable[Finding]) -> None:
-    """Check that nothing that building needs is missing.
-
-    Raises:
-        HostError: something is; the remedy gives it.
-    """
-    missing = [finding for finding in findings if finding.kind == "build" and not finding.met]
-    if missing:
-        raise HostError(
-            f"this machine cannot build it: {', '.join(finding.name for finding in missing)}",
-            cause="; ".join(finding.line for finding in missing),
-            remedy="; ".join(dict.fromkeys(finding.remedy for finding in missing)),
-        )

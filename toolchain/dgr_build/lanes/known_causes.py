@@ -192,6 +192,13 @@ KNOWN_CAUSES = (
         remedy="environments are fetched before a build; apt takes a proxy from http_proxy",
     ),
     KnownCause(
+        kind="no-subordinate-ids",
+        patterns=(r"^E: unable to pick chroot mode automatically",),
+        cause="this user may not make a Debian root: it is not root, and has no subordinate user ids",
+        remedy="apt-get install uidmap, usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER "
+        "(both as root), then the same command again",
+    ),
+    KnownCause(
         kind="illegal-instruction",
         patterns=(r"^Illegal instruction", r"^FAILED: \[code=132\]"),
         cause="a program that was just built uses an instruction that this processor lacks",

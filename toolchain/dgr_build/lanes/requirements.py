@@ -104,13 +104,14 @@ def _locate(requirement: Requirement, place: Place) -> tuple[Path | None, str]:
         base = program.parent
     for name in requirement.any_file:
         inside = Path(os.path.normpath(base / name))
-        if place.outside(inside).exists():
+        if os.path.exists(place.outside(inside)):  # noqa: PTH110 - likewise
             return inside, _read(place.outside(inside), requirement.pattern)
     return None, ""
 
 
 def _executable(file: Path) -> bool:
-    return file.is_file() and os.access(file, os.X_OK)
+    # A folder of the caller's PATH that may not be looked into holds nothing for us.
+    return os.path.isfile(file) and os.access(file, os.X_OK)  # noqa: PTH113 - pathlib raises there
 
 
 def _read(file: Path, pattern: str) -> str:
