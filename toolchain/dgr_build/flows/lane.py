@@ -14,7 +14,7 @@ from dgr_build.flows.built_here import BuiltHere
 from dgr_build.flows.environments import doctor_state
 from dgr_build.flows.lane_checks import REPRODUCE, Check, once, recalled, run_checks
 from dgr_build.flows.lane_package import KINDS, pack
-from dgr_build.flows.lane_record import publish_record, record
+from dgr_build.flows.lane_record import publish_record, record, require_publishable
 from dgr_build.flows.lane_refused import refused_record
 from dgr_build.flows.lane_source import Published, publish_source
 from dgr_build.flows.reproduce import Wanted, reproduce
@@ -132,10 +132,13 @@ def run_lane(ws: Workspace, request: Request) -> Outcome:
         chosen = chosen_of(ws, request)
         for override in chosen.overrides:
             console.say(override.line)
+        if request.publish:
+            require_publishable(chosen)
         findings = examine(chosen.matrix, chosen.name, state=doctor_state(ws, chosen.matrix, chosen.name))
         if not can_build(findings):
             if request.publish:
-                publish_record(ws, chosen.name, refused_record(ws, chosen, findings))
+                with ws.lock("lanes"):
+                    publish_record(ws, chosen.name, refused_record(ws, chosen, findings))
             raise refuse(chosen.name, findings)
         idle = why_not_run(findings)
         if idle:
@@ -197,20 +200,20 @@ class _Story:
 
     def run(self) -> Outcome:
         lane, environment = self.chosen.name, self.chosen.environment
-        if self.request.only == "packages":
+        if self.request.only == "packages" and environment.kind != "sysroot":
             self._packages()
             return self._early()
         with self.clock.step(
             "environment", f"environment {self.chosen.lane.environment}: {environment.summary}"
         ):
             made = create(self.ws, self.chosen.matrix, self.chosen.lane.environment)
-        if self.request.only == "environment":
-            return self._early()
+        if self.request.only in {"environment", "packages"}:
+            return self._early()  # a root has its packages from its definition
         with self.clock.step("source", "source and patches"):
             source = publish_source(self.ws)
         if self.request.only == "source":
             return self._early()
-        if environment.kind != "sysroot":  # a root has its packages from its definition
+        if environment.kind != "sysroot":
             self._packages()
         planned = plan_lane(self.ws, self.chosen, source.facts, made)
         with self.clock.step("build", f"building lane {lane}"):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dgr_build.flows.built_here import BuiltHere
     from dgr_build.flows.lane_checks import Check
     from dgr_build.flows.lane_source import Published
-    from dgr_build.lanes.lane import BuiltLane, LanePlan
+    from dgr_build.lanes.lane import BuiltLane, Chosen, LanePlan
     from dgr_build.workspace import Workspace
 
 _LIMITATIONS = (
@@ -47,15 +47,9 @@ def record(here: BuiltHere, checks: Mapping[str, Check], *, publish: bool) -> Pa
         publish: write it into the tracked evidence folder too, as record and page.
 
     Raises:
-        CheckError: the record would name this machine, or a lane with overrides would pass for the lane.
+        CheckError: the record would name this machine.
     """
-    ws, planned, built = here.ws, here.planned, here.built
-    if publish and planned.chosen.overrides:
-        raise CheckError(
-            f"the record of lane {built.lane} cannot be published",
-            cause="the lane was built with overrides, so it is not the lane of the matrix",
-            remedy="build it without --set and without overrides of this machine",
-        )
+    ws, built = here.ws, here.built
     key = digest({"worker": built.sha256, "checks": sorted(checks)})
     known = passed(built.build, "evidence", key)
     before = ws.evidence / f"{known}.json"
@@ -68,6 +62,20 @@ def record(here: BuiltHere, checks: Mapping[str, Check], *, publish: bool) -> Pa
     if publish:
         publish_record(ws, built.lane, made)
     return path
+
+
+def require_publishable(chosen: Chosen) -> None:
+    """Check that a record of a lane may be published as the lane's.
+
+    Raises:
+        CheckError: a lane with overrides would pass for the lane of the matrix.
+    """
+    if chosen.overrides:
+        raise CheckError(
+            f"a record of lane {chosen.name} with overrides cannot be published",
+            cause="the matrix has another lane: " + ", ".join(one.line for one in chosen.overrides),
+            remedy="build it without --set and without overrides of this machine",
+        )
 
 
 def publish_record(ws: Workspace, lane: str, made: Record) -> None:
@@ -152,14 +160,15 @@ def _compiled(built: BuiltLane, planned: LanePlan) -> Result:
 def _inspected(built: BuiltLane, planned: LanePlan) -> Result:
     shown: dict[str, Any] = {
         "backends": built.version["backends"],
-        "device_code_for": built.architectures,
+        **({"device_code_for": built.architectures} if built.architectures else {}),
         "needed": built.inspected.needed,
         "run_path": planned.chosen.lane.run_path,
         "glibc_at_least": built.inspected.glibc,
     }
+    device = " and device code for just its architectures" if built.architectures else ""
     return Result(
-        criterion="the worker holds the lane's backends and device code for just its architectures, needs no "
-        "more than the lane states, and tells no path of the machine",
+        criterion=f"the worker holds the lane's backends{device}, needs no more than the lane states, and "
+        "tells no path of the machine",
         command=0,
         verdict="passed",
         shown=json.dumps(shown, sort_keys=True),

@@ -42,11 +42,10 @@ def refused_record(ws: Workspace, chosen: Chosen, findings: Sequence[Finding]) -
         exit_code=3,
         seconds=round(time.monotonic() - started, 2),
     )
-    looked = Command(argv=("dgr-build", "doctor", chosen.name), exit_code=3, seconds=0)
     return Record(
         subject=f"lane {chosen.name}",
         ran_at=dt.datetime.now(dt.UTC).replace(microsecond=0),
-        commands=(looked, command),
+        commands=(command,),
         digests=_digests(chosen, source),
         environment=environment("none", "nothing"),
         metrics={"values": stated_values(chosen.matrix, chosen.name)},
@@ -76,12 +75,12 @@ def _job(chosen: Chosen) -> Result:
 
 
 def _checked(criterion: str, shown: object, *, holds: bool) -> Result:
-    # Looked at by this program itself, without a command of its own: it is said, and not claimed as run.
+    # Looked at by this program itself, without a command of its own: what holds is said, not claimed as run.
     return Result(
         criterion=criterion,
-        verdict="not run",
+        verdict="not run" if holds else "failed",
         shown=json.dumps({"holds": holds, "seen": shown}, sort_keys=True),
-        needs="a build; this was only read",
+        needs="a build; this was only read" if holds else "",
         passes=False,
     )
 
