@@ -43,6 +43,8 @@ endif()
 _PROJECT = """
 cmake_minimum_required(VERSION 3.25)
 project(small C CXX)
+set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
+set(CMAKE_INSTALL_RPATH "${DGR_RUN_PATH}")
 add_subdirectory("${DGR_LLAMA_SOURCE}" llama)
 file(CONFIGURE OUTPUT version.h CONTENT [[static const char says[] = R"x({
 "lane": "@DGR_LANE@", "lane_digest": "@DGR_LANE_DIGEST@", "commit": "@DGR_PIN_COMMIT@",

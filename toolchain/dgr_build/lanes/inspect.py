@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _LOADER_PATHS = ("DT_RPATH", "DT_RUNPATH")
 _DF_TEXTREL = 0x4
+_AGAIN = "build its lane again: dgr-build lane NAME --no-ccache"
 _GLIBC = re.compile(r"^GLIBC_(\d+(?:\.\d+)+)$")
 
 
@@ -119,9 +120,7 @@ def elf_facts(program: Path) -> ElfFacts:
                 versions=_versions(elf),
             )
     except (ELFError, OSError) as error:
-        raise CheckError(
-            f"{program} cannot be inspected", cause=str(error), remedy="build it again: dgr-build lane cpu"
-        ) from error
+        raise CheckError(f"{program} cannot be inspected", cause=str(error), remedy=_AGAIN) from error
 
 
 def _versions(elf: ELFFile) -> dict[str, tuple[str, ...]]:
@@ -151,10 +150,9 @@ def check_elf(program: Path, facts: ElfFacts, limits: Limits) -> None:
     """
     found = [f"it needs {name}" for name in facts.needed if name not in limits.libraries]
     searched = [path for entry in facts.loader_paths for path in entry.split(":")]
-    if searched and tuple(searched) != limits.run_path:
-        found.append(
-            f"it tells the loader to search {':'.join(searched)}, not {':'.join(limits.run_path)} as stated"
-        )
+    if tuple(searched) != limits.run_path:
+        paths = ":".join(searched) or "no folder"
+        found.append(f"it tells the loader to search {paths}, not {':'.join(limits.run_path)} as stated")
     if version_numbers(facts.glibc) > version_numbers(limits.glibc):
         found.append(f"it needs glibc {facts.glibc}, the lane promises {limits.glibc}")
     if facts.text_relocations:
@@ -195,7 +193,7 @@ def ask_version(
         raise CheckError(
             f"{program.name} cannot say what it is",
             cause=f"{done.command}: {how}\n{(done.stderr or done.stdout).strip()}",
-            remedy="build it again: dgr-build lane cpu",
+            remedy=_AGAIN,
         )
     return said
 
@@ -239,7 +237,7 @@ def check_version(said: Mapping[str, Any], plan: Plan, must_contain: Sequence[st
         raise CheckError(
             "the worker is not what was to be built",
             cause="; ".join(wrong),
-            remedy="remove the build folder and run dgr-build lane cpu again",
+            remedy=f"remove the build folder and run dgr-build lane {plan.lane} again",
         )
 
 

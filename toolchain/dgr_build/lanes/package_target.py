@@ -11,10 +11,6 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-from elftools.elf.gnuversions import GNUVerNeedSection
-
 from dgr_build.errors import CheckError
 from dgr_build.lanes.inspect import elf_facts
 
@@ -121,7 +117,7 @@ def read_target(program: Path) -> Target:
         machine=_MACHINES[facts.machine],
         needed=facts.needed,
         loader_paths=tuple(path for entry in facts.loader_paths for path in entry.split(":")),
-        versions=_symbol_versions(program),
+        versions=facts.versions,
     )
 
 
@@ -172,22 +168,6 @@ def _manylinux(target: Target) -> tuple[int, ...] | None:
         if all(want <= granted for want, granted in zip(wanted, row, strict=True)):
             return row[0]
     return None
-
-
-def _symbol_versions(program: Path) -> dict[str, tuple[str, ...]]:
-    try:
-        with program.open("rb") as file:
-            section = ELFFile(file).get_section_by_name(".gnu.version_r")
-            if not isinstance(section, GNUVerNeedSection):
-                return {}
-            return {
-                str(library.name): tuple(sorted(str(version.name) for version in versions))
-                for library, versions in section.iter_versions()
-            }
-    except (ELFError, OSError) as error:
-        raise CheckError(
-            f"{program} cannot be inspected", cause=str(error), remedy="build it again: dgr-build lane cpu"
-        ) from error
 
 
 def _macho(program: Path) -> Target:
