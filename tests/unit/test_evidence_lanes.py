@@ -7,7 +7,9 @@ import pytest
 from dgr_build.documents.base import load_json
 from dgr_build.documents.evidence import Record
 from dgr_build.documents.matrix import load_matrix
+from dgr_build.documents.noise_floor import NoiseFloor
 from dgr_build.documents.pin import load_pin
+from dgr_build.documents.recipe import load_recipe
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MATRIX = load_matrix(_ROOT / "lanes" / "matrix.toml")
@@ -49,3 +51,17 @@ def test_a_record_is_about_the_pinned_source_and_its_own_lane(name):
     assert record.digests.lane == name
     assert record.subject == f"lane {name}"
     assert not record.metrics.get("overrides")
+
+
+@pytest.mark.parametrize("name", [name for name, lane in _MATRIX.lane.items() if lane.closeness is not None])
+def test_a_limit_of_nearness_is_the_measured_noise_floor_and_little_above(name):
+    floor = load_json(_ROOT / "evidence" / "noise-floor" / "measurement.json", NoiseFloor)
+    assert floor.pin_tree == load_pin(_ROOT / "manifests" / "llama.cpp.toml").tree
+    measured = {
+        load_recipe(_ROOT / "recipes" / f"{recipe}.toml").model.tiny.arch: error
+        for recipe, error in floor.highest().items()
+    }
+    limits = _MATRIX.lane[name].closeness.nmse
+    assert limits.keys() == measured.keys()
+    for family, limit in limits.items():
+        assert measured[family] <= limit <= 2 * measured[family]

@@ -213,3 +213,8 @@ def test_a_worker_that_changed_meanwhile_gets_no_record(flow):
 def test_of_the_kernel_only_the_version_is_told(monkeypatch, release, told):
     monkeypatch.setattr("platform.release", lambda: release)
     assert environment("g++ 12", "CPU").kernel == told
+
+
+def test_a_system_that_binds_no_process_to_cores_can_be_described_too(monkeypatch):
+    monkeypatch.delattr("os.sched_getaffinity", raising=False)
+    assert environment("clang 15", "MTL").cores >= 1

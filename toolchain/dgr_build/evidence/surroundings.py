@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 from pathlib import Path
@@ -12,6 +11,7 @@ import psutil
 
 from dgr_build.artifacts.storage import models_root
 from dgr_build.documents.evidence import Environment
+from dgr_build.lanes.jobs import cores
 from dgr_build.workspace import expand_home
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def environment(compiler: str, backend: str) -> Environment:
     """
     return Environment(
         cpu=_cpu(),
-        cores=len(os.sched_getaffinity(0)),
+        cores=cores(),
         memory_bytes=psutil.virtual_memory().total,
         os=_distribution(),
         kernel=_kernel(),

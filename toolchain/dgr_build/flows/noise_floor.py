@@ -17,9 +17,11 @@ from dgr_build.documents.base import save_json
 from dgr_build.documents.noise_floor import NoiseFloor
 from dgr_build.documents.pin import load_pin
 from dgr_build.documents.recipe import Numerics, load_recipe
+from dgr_build.errors import HostError
 from dgr_build.evidence.surroundings import environment
 from dgr_build.flows.programs import reference_of
 from dgr_build.lanes.archives import sha256_file
+from dgr_build.lanes.stamp import read_stamp
 from dgr_build.route.parity import compare
 from dgr_build.route.reference import WholeJob, run_whole
 
@@ -55,11 +57,12 @@ def measure(ws: Workspace, *, publish: bool = False) -> tuple[NoiseFloor, Path]:
         what was measured, and where it was written.
 
     Raises:
-        HostError: lane cpu was not built.
+        HostError: lane cpu was not built, or not from the pinned source as the matrix has it.
         RouteError: the reference program failed.
     """
     began, started = dt.datetime.now(dt.UTC).replace(microsecond=0), time.monotonic()
-    reference = reference_of(ws, LANE)
+    reference, tree = reference_of(ws, LANE), load_pin(ws.pin_file).tree
+    require_built_from(reference, tree)
     found: dict[str, dict[str, float]] = {}
     with console.progress("running the reference program", len(_RECIPES) * (len(_VARIANTS) + 1)) as task:
         for name in _RECIPES:
@@ -75,7 +78,7 @@ def measure(ws: Workspace, *, publish: bool = False) -> tuple[NoiseFloor, Path]:
         seconds=round(time.monotonic() - started, 2),
         lane=LANE,
         reference_sha256=sha256_file(reference),
-        pin_tree=load_pin(ws.pin_file).tree,
+        pin_tree=tree,
         artifacts={name: provide(recipe.model).digest for name, recipe in recipes.items()},
         cpu=environment("none", "CPU").cpu,
         nmse=found,
@@ -84,6 +87,26 @@ def measure(ws: Workspace, *, publish: bool = False) -> tuple[NoiseFloor, Path]:
     for folder in (ws.evidence, *((ws.published_evidence,) if publish else ())):
         save_json(folder / file, floor)
     return floor, (ws.published_evidence if publish else ws.evidence) / file
+
+
+def require_built_from(reference: Path, tree: str) -> None:
+    """Check that a reference program is what the lane of the matrix makes of a source.
+
+    Args:
+        reference: the program in its build folder.
+        tree: of the source.
+
+    Raises:
+        HostError: it is of another source, or was built with overrides, or nothing says what it is.
+    """
+    stamp = read_stamp(reference.parent.parent)
+    plan = stamp.plan if stamp is not None and stamp.program_sha256 == sha256_file(reference) else {}
+    if plan.get("source", {}).get("base_tree") != tree or plan.get("overrides"):
+        raise HostError(
+            f"the reference program of lane {LANE} is not of the pinned source as the lane builds it",
+            cause="the pin has moved since, or it was built with overrides",
+            remedy=f"dgr-build lane {LANE}",
+        )
 
 
 def _logits(ws: Workspace, name: str, changes: Mapping[str, object]) -> NDArray[np.float32]:
