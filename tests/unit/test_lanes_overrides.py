@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dgr_build.documents.base import parse
 from dgr_build.documents.matrix import Matrix, load_matrix
 from dgr_build.errors import UsageError
+from dgr_build.lanes.lane import choose
 from dgr_build.lanes.overrides import Override, apply, collect, effective, settable
 
 _FILE = Path(__file__).resolve().parents[2] / "lanes" / "matrix.toml"
@@ -247,3 +248,12 @@ def test_a_host_file_with_a_slip_is_refused(host_file, text):
 def test_a_line_says_what_from_where_and_what_outranks_it():
     assert Override("isa", "x86-64-v2", "--set").line == "isa=x86-64-v2 (--set)"
     assert "--set" in Override("isa", "a", "lanes/matrix.toml", overridden_by="--set").line
+
+
+def test_a_lane_as_it_is_typed_asks_for_what_counts_and_nothing_else(host_file):
+    host_file.write_text('[override.cpu]\nisa = "x86-64-v2"\nGGML_LTO = true\n')
+    chosen = choose(_MATRIX, "cpu", profile=None, host_file=host_file, stated=("isa=x86-64-v4",))
+    name, *typed = chosen.words
+    assert typed[::2] == ["--set", "--set"]
+    again = choose(_MATRIX, name, profile=None, host_file=Path("/nowhere/x.toml"), stated=typed[1::2])
+    assert again.lane == chosen.lane

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dgr_build.errors import HostError
+from dgr_build.lanes.packages import DATABASES
 from dgr_build.lanes.remembered import remembered, state_of
 from dgr_build.lanes.toolchain import find_program
 from dgr_build.process import run
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from dgr_build.lanes.environment.made import Made
     from dgr_build.lanes.toolchain import Toolchain
     from dgr_build.workspace import Workspace
-
-
-_DATABASES = (Path("/var/lib/dpkg/status"), Path("/var/lib/rpm/rpmdb.sqlite"), Path("/var/lib/pacman/local"))
 
 
 def static_archives(
@@ -75,7 +73,7 @@ def known_archives(
         HostError: pkg-config or a package is missing.
     """
     made = toolchain.made
-    systems = [made.outside(database) for database in _DATABASES]
+    systems = [made.outside(database) for database in DATABASES]
     name = f"archives-{made.name}"
 
     def found() -> dict[str, str]:

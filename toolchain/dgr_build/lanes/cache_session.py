@@ -54,7 +54,7 @@ class Session:
 
     Args:
         variables: what the build's environment has, those of the cache included.
-        folder: what must be folder where the build runs, None when there is nothing.
+        folder: what must be there where the build runs, None when there is nothing.
     """
 
     def __init__(self, cache: Cache, variables: Mapping[str, str], folder: Path | None = None) -> None:

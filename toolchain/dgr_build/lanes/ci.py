@@ -26,7 +26,7 @@ class Job:
         lane: the lane that is built.
         profile: which part of it, "" for all.
         backend: what the worker computes with.
-        exercised: how far a lane can be tried at all; a hosted runner has no GPU.
+        exercised: how far the project itself has gone with the lane; a hosted runner has no GPU.
         runner: the name of the runner in the matrix.
         runs_on: the label of the GitHub runner.
         image: the image of the GitLab job.

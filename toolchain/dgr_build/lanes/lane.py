@@ -56,8 +56,8 @@ class Chosen:
     def words(self) -> tuple[str, ...]:
         """The lane as it is asked for on the command line."""
         profile = ("--profile", self.profile) if self.profile is not None else ()
-        settings = (word for one in self.overrides for word in ("--set", f"{one.key}={one.value}"))
-        return (self.name, *profile, *settings)
+        settings = (("--set", f"{key}={value}") for key, value in effective(self.overrides).items())
+        return (self.name, *profile, *(word for pair in settings for word in pair))
 
     @property
     def folder(self) -> str:

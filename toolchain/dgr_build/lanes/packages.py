@@ -29,7 +29,8 @@ _SUDO = "tools.system.package_manager:sudo"
 _SHOWN_LINES = 20
 _FOUND = "found.json"
 _OWN = ("conanfile.py", "conan.lock")
-_DATABASES = (Path("/var/lib/dpkg/status"), Path("/var/lib/rpm/rpmdb.sqlite"), Path("/var/lib/pacman/local"))
+# Files that change whenever a package manager installs or removes something.
+DATABASES = (Path("/var/lib/dpkg/status"), Path("/var/lib/rpm/rpmdb.sqlite"), Path("/var/lib/pacman/local"))
 _INSTALL = {
     "apt-get": "apt-get install -y --no-install-recommends",
     "dnf": "dnf install -y",
@@ -98,7 +99,7 @@ def ensure_packages(ws: Workspace) -> Packages:
         return packages
 
 
-def package_state(ws: Workspace, databases: Sequence[Path] = _DATABASES) -> str:
+def package_state(ws: Workspace, databases: Sequence[Path] = DATABASES) -> str:
     """Return the digest of what Conan's answer depends on: the recipes, and what the system has installed.
 
     Args:
