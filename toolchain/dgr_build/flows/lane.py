@@ -141,6 +141,7 @@ def run_lane(ws: Workspace, request: Request) -> Outcome:
                     publish_record(ws, chosen.name, refused_record(ws, chosen, findings))
             raise refuse(chosen.name, findings)
         idle = why_not_run(findings)
+        stand_in = any(finding.stand_in for finding in findings)
         if idle:
             console.warn(f"lane {chosen.name} can be built here, not run: {idle}")
     if request.only == "doctor":
@@ -148,7 +149,7 @@ def run_lane(ws: Workspace, request: Request) -> Outcome:
         return Outcome(lane=chosen.name, findings=lines, seconds=clock.seconds)
     # One at a time in a workspace: the published source must not change under a compiler.
     with ws.lock("lanes"):
-        return _Story(ws=ws, chosen=chosen, request=request, clock=clock, idle=idle).run()
+        return _Story(ws=ws, chosen=chosen, request=request, clock=clock, idle=idle, stand_in=stand_in).run()
 
 
 def chosen_of(ws: Workspace, request: Request) -> Chosen:
@@ -197,6 +198,7 @@ class _Story:
     request: Request
     clock: _Clock
     idle: str
+    stand_in: bool
 
     def run(self) -> Outcome:
         lane, environment = self.chosen.name, self.chosen.environment
@@ -227,7 +229,9 @@ class _Story:
         return self._with_built(planned, built, source)
 
     def _with_built(self, planned: LanePlan, built: BuiltLane, source: Published) -> Outcome:
-        here = BuiltHere(ws=self.ws, planned=planned, built=built, source=source, idle=self.idle)
+        here = BuiltHere(
+            ws=self.ws, planned=planned, built=built, source=source, idle=self.idle, stand_in=self.stand_in
+        )
         checks: dict[str, Check] = {}
         for name in CHECKS if not self.idle else ():
             if self.request.wants(name) or self.request.only == "evidence":

@@ -108,7 +108,7 @@ def _record(here: BuiltHere, checks: Mapping[str, Check]) -> Record:
             why = "--reproduce" if name == REPRODUCE else here.idle or "was not asked for"
             results.append(Result(criterion=criterion, verdict="not run", needs=why, passes=False))
             continue
-        soft = _software(planned) if name != REPRODUCE else ""
+        soft = _software(here) if name != REPRODUCE else ""
         results.append(
             Result(
                 criterion=check.criterion,
@@ -136,7 +136,7 @@ def _record(here: BuiltHere, checks: Mapping[str, Check]) -> Record:
         },
         results=tuple(results),
         changed_files=changed_files(source.series),
-        limitations=_limitations(planned, here.idle),
+        limitations=_limitations(here),
     )
 
 
@@ -176,15 +176,15 @@ def _inspected(built: BuiltLane, planned: LanePlan) -> Result:
     )
 
 
-def _software(planned: LanePlan) -> str:
+def _software(here: BuiltHere) -> str:
     """Return the software device that the checks ran on, "" for hardware."""
-    return "a software device" if planned.chosen.lane.exercised == "software device" else ""
+    return "a software device" if here.stand_in else ""
 
 
-def _limitations(planned: LanePlan, idle: str) -> tuple[str, ...]:
-    if idle:
+def _limitations(here: BuiltHere) -> tuple[str, ...]:
+    if here.idle:
         return (_NOT_RUN,)
-    return (*_LIMITATIONS, *((_SOFTWARE,) if _software(planned) else ()))
+    return (*_LIMITATIONS, *((_SOFTWARE,) if _software(here) else ()))
 
 
 def _command(check: Check, private: Mapping[str, str]) -> Command:

@@ -64,7 +64,9 @@ def device_arguments(language: Literal["CUDA", "HIP", "none"]) -> DeviceArgument
             languages=("HIP",),
             arguments=(
                 "-DCMAKE_HIP_COMPILER:FILEPATH=${device}",
-                # the default makes an id of paths and arguments; it matters for linking device code only
+                # The default makes an id of paths and arguments, for linking device code, which is not done.
+                # Without it every object has the same symbol __hip_cuid_, and nothing refers to it.
+                "-DCMAKE_EXE_LINKER_FLAGS:STRING=-Wl,--allow-multiple-definition",
                 f"-DCMAKE_HIP_FLAGS:STRING=-fuse-cuid=none {prefix_maps()}",
             ),
         )

@@ -171,7 +171,7 @@ def plan_lane(ws: Workspace, chosen: Chosen, source: SourceFacts, made: Made) ->
     """
     matrix, lane = chosen.matrix, chosen.lane
     environment = matrix.environment[lane.environment]
-    toolchain = find_toolchain(environment, made, lane.device)
+    toolchain = find_toolchain(environment, made, lane.device, ws=ws)
     variables = stated_variables(matrix.defaults, toolchain.path, source.epoch)
     archives = known_archives(ws, environment, toolchain, variables)
     inputs = Inputs(

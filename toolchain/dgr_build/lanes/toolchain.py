@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from dgr_build.errors import HostError
 from dgr_build.lanes.environment.made import Made
+from dgr_build.lanes.remembered import remembered, state_of
 from dgr_build.process import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dgr_build.documents.matrix import DeviceCompiler, Environment
+    from dgr_build.workspace import Workspace
 
 _RELEASE = re.compile(r"\brelease \d+\.\d+, V")
 _PACKAGES = {"ld": "binutils", "ninja": "ninja-build"}
@@ -73,7 +75,11 @@ class Toolchain:
 
 
 def find_toolchain(
-    environment: Environment, made: Made | None = None, device: DeviceCompiler | None = None
+    environment: Environment,
+    made: Made | None = None,
+    device: DeviceCompiler | None = None,
+    *,
+    ws: Workspace | None = None,
 ) -> Toolchain:
     """Find the programs of an environment.
 
@@ -81,26 +87,67 @@ def find_toolchain(
         environment: says where to look, and which versions will do.
         made: the environment as it is here; this machine by default.
         device: the compiler of device code that is wanted too.
+        ws: where answers of programs are remembered while their files stay the same; None to ask them.
 
     Raises:
         HostError: no compiler, or only older ones than the environment admits; no linker.
     """
     made = made or Made(name="host", kind="host", digest="")
     path = (*([str(made.root / "bin")] if made.kind == "wheels" and made.root else []), *environment.path)
-    cxx, c = _compilers(environment, made, path)
-    tools = {name: _require(name, path, made) for name in ("cmake", "ninja") if made.kind == "sysroot"}
+
+    def ask() -> dict[str, str]:
+        return _asked(environment, made, path, device)
+
+    if ws is None:
+        known = ask()
+    else:
+        facts = (environment.model_dump(mode="json"), made.digest, device and device.program)
+        name = f"programs-{made.name}-{device.language if device is not None else 'none'}"
+        known = remembered(ws, name, state_of(_files(path, made, device), *facts), ask)
+    programs = {
+        role: Program(path=Path(known[role]), version=known[f"{role}.version"])
+        for role in ("cmake", "ninja", "c", "cxx", "linker", "device")
+        if role in known
+    }
     return Toolchain(
         made=made,
-        cmake=_described(tools.get("cmake") or own_program("cmake"), made),
-        ninja=_described(tools.get("ninja") or own_program("ninja"), made),
-        c=_described(c, made),
-        cxx=_described(cxx, made),
-        linker=_described(_require("ld", path, made), made),
-        device=_described(_require(device.program, path, made), made) if device is not None else None,
-        target=run(made.command([cxx, "-dumpmachine"], network=True)).stdout.strip(),
-        libc=_libc(made),
+        cmake=programs["cmake"],
+        ninja=programs["ninja"],
+        c=programs["c"],
+        cxx=programs["cxx"],
+        linker=programs["linker"],
+        device=programs.get("device"),
+        target=known["target"],
+        libc=known["libc"],
         path=path,
     )
+
+
+def _asked(
+    environment: Environment, made: Made, path: Sequence[str], device: DeviceCompiler | None
+) -> dict[str, str]:
+    """Return the programs by role, what each states, what the compiler aims at, and the C library."""
+    cxx, c = _compilers(environment, made, path)
+    found = {"c": c, "cxx": cxx, "linker": _require("ld", path, made)}
+    for name in ("cmake", "ninja"):
+        found[name] = _require(name, path, made) if made.kind == "sysroot" else own_program(name)
+    if device is not None:
+        found["device"] = _require(device.program, path, made)
+    target = run(made.command([cxx, "-dumpmachine"], network=True)).stdout.strip()
+    return (
+        {role: str(program) for role, program in found.items()}
+        | {f"{role}.version": _version_line(program, made) for role, program in found.items()}
+        | {"target": target, "libc": _libc(made, path)}
+    )
+
+
+def _files(path: Sequence[str], made: Made, device: DeviceCompiler | None) -> list[Path]:
+    """Return the files that change whenever what the programs state does."""
+    names = ["g++", "gcc", "clang++", "clang", "ld", "cmake", "ninja", "getconf"]
+    names += [device.program] if device is not None else []
+    found = (find_program(name, path, made) for name in names)
+    own = [] if made.kind == "sysroot" else [own_program("cmake"), own_program("ninja")]
+    return [made.outside(program) for program in found if program is not None] + own
 
 
 def find_program(name: str, path: Sequence[str], made: Made | None = None) -> Path | None:
@@ -189,12 +236,11 @@ def _require(name: str, path: Sequence[str], made: Made) -> Path:
     return found
 
 
-def _described(path: Path, made: Made) -> Program:
+def _version_line(path: Path, made: Made) -> str:
     done = run(made.command([path, "--version"], network=True), timeout=60)
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     # nvcc names its release last, everybody else first.
-    line = next((line for line in lines if _RELEASE.search(line)), lines[0] if lines else "")
-    return Program(path=path, version=line)
+    return next((line for line in lines if _RELEASE.search(line)), lines[0] if lines else "")
 
 
 def _version_of(compiler: Path, made: Made) -> str | None:
@@ -203,9 +249,12 @@ def _version_of(compiler: Path, made: Made) -> str | None:
     return found.group(1) if found else None
 
 
-def _libc(made: Made) -> str:
+def _libc(made: Made, path: Sequence[str]) -> str:
     """Return the C library of an environment, such as `glibc 2.36`."""
     if sys.platform != "linux":
         return " ".join(platform.libc_ver()).strip()
-    asked = run(made.command(["getconf", "GNU_LIBC_VERSION"], network=True), timeout=60)
+    getconf = find_program("getconf", path, made)
+    if getconf is None:
+        return ""
+    asked = run(made.command([getconf, "GNU_LIBC_VERSION"], network=True), timeout=60)
     return asked.stdout.strip() if asked.returncode == 0 else ""

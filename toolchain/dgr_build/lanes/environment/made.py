@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _OWN_INSIDE = ("proc", "sys", "dev", "tmp", "run", "mnt", "media", "home", "root", "srv", "boot", "var")
+_DEVICES = ("/dev/dri", "/dev/kfd")  # of GPUs; bubblewrap's own /dev has none
+
+
+def _bound(devices: Iterable[str]) -> list[str]:
+    return [word for device in devices for word in ("--dev-bind-try", device, device)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +109,8 @@ class Made:
                 words += ["--symlink", str(Path(entry.path).readlink()), f"/{entry.name}"]
             elif entry.is_dir() and entry.name not in _OWN_INSIDE:
                 words += ["--ro-bind", entry.path, f"/{entry.name}"]
-        words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run"]  # noqa: S108
+        devices = _DEVICES if network else ()  # a build needs none
+        words += ["--proc", "/proc", "--dev", "/dev", *_bound(devices), "--tmpfs", "/tmp", "--tmpfs", "/run"]  # noqa: S108
         for path in (*self.seen, *read):
             words += ["--ro-bind", str(path), str(path)]
         for path in write:
