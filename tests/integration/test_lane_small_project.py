@@ -150,6 +150,17 @@ def test_the_second_run_does_nothing(small):
     assert time.monotonic() - started < 1
 
 
+def test_what_building_took_is_kept_with_the_folder_and_grows_with_every_run(small):
+    first = small.build().seconds
+    assert first > 0
+    assert small.build().seconds == first
+    small.write("native/main.cpp", "not C++\n")
+    with pytest.raises(BuildError):
+        small.build()
+    small.write("native/main.cpp", _MAIN)
+    assert small.build().seconds > first
+
+
 def test_an_edit_changes_the_digest_and_recompiles_only_what_it_touches(small):
     before = small.build()
     small.write("native/other.cpp", "int other() { return 2; }\n")

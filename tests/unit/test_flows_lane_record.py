@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dgr_build.documents.base import load_json
+from dgr_build.documents.base import load_json, save_json
 from dgr_build.documents.evidence import Record
 from dgr_build.documents.matrix import load_matrix
 from dgr_build.documents.series import load_series
@@ -68,6 +68,14 @@ def test_a_lane_that_cannot_be_built_here_has_a_record_that_claims_nothing(ws, f
     assert record.digests.worker_sha256 is None
     assert [command.argv[:3] for command in record.commands] == [("dgr-build", "lane", foreign)]
     assert source.held
+
+
+def test_what_another_machine_has_built_is_not_replaced_by_a_refusal(ws, foreign, source):
+    refused = _published(ws, foreign)
+    digests = refused.digests.model_copy(update={"lane_digest": "5" * 64, "worker_sha256": "6" * 64})
+    built = refused.model_copy(update={"digests": digests})
+    save_json(ws.published_evidence / f"lane-{foreign}" / "record.json", built)
+    assert _published(ws, foreign) == built
 
 
 def test_an_option_that_the_source_does_not_have_is_a_failure_in_the_record(ws, foreign, source):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dgr_build import console
@@ -14,7 +14,7 @@ from dgr_build.flows.built_here import BuiltHere
 from dgr_build.flows.environments import doctor_state
 from dgr_build.flows.lane_checks import REPRODUCE, Check, once, recalled, run_checks
 from dgr_build.flows.lane_package import KINDS, pack
-from dgr_build.flows.lane_record import publish_record, record, require_publishable
+from dgr_build.flows.lane_record import has_published_worker, publish_record, record, require_publishable
 from dgr_build.flows.lane_refused import refused_record
 from dgr_build.flows.lane_source import Published, publish_source
 from dgr_build.flows.reproduce import Wanted, reproduce
@@ -136,7 +136,8 @@ def run_lane(ws: Workspace, request: Request) -> Outcome:
             require_publishable(chosen)
         findings = examine(chosen.matrix, chosen.name, state=doctor_state(ws, chosen.matrix, chosen.name))
         if not can_build(findings):
-            if request.publish:
+            # What another machine has built says more than that this one cannot.
+            if request.publish and not has_published_worker(ws, chosen.name):
                 with ws.lock("lanes"):
                     publish_record(ws, chosen.name, refused_record(ws, chosen, findings))
             raise refuse(chosen.name, findings)
@@ -220,12 +221,10 @@ class _Story:
         planned = plan_lane(self.ws, self.chosen, source.facts, made)
         with self.clock.step("build", f"building lane {lane}"):
             worker, reference = build_lane(self.ws, planned, self.request.options)
-        spent = self.clock.seconds["build"]
         if self.request.only == "build":
             return Outcome(lane=lane, digest=worker.digest, seconds=self.clock.seconds)
         with self.clock.step("inspect", "inspecting the worker"):
             built = inspect_lane(self.ws, planned, worker, reference)
-        built = replace(built, seconds=spent if built.steps else None)
         return self._with_built(planned, built, source)
 
     def _with_built(self, planned: LanePlan, built: BuiltLane, source: Published) -> Outcome:

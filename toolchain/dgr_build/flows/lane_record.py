@@ -6,7 +6,7 @@ import datetime as dt
 import json
 from typing import TYPE_CHECKING, Any
 
-from dgr_build.documents.base import digest
+from dgr_build.documents.base import digest, load_json
 from dgr_build.documents.evidence import Command, Digests, Record, Result
 from dgr_build.errors import CheckError
 from dgr_build.evidence.readme import render
@@ -78,6 +78,12 @@ def require_publishable(chosen: Chosen) -> None:
         )
 
 
+def has_published_worker(ws: Workspace, lane: str) -> bool:
+    """Tell whether the tracked record of a lane is about a worker that was built."""
+    file = ws.published_evidence / f"lane-{lane}" / "record.json"
+    return file.is_file() and load_json(file, Record).digests.worker_sha256 is not None
+
+
 def publish_record(ws: Workspace, lane: str, made: Record) -> None:
     """Write a record of a lane into the tracked evidence folder, as data and as a page.
 
@@ -94,11 +100,11 @@ def publish_record(ws: Workspace, lane: str, made: Record) -> None:
 def _record(here: BuiltHere, checks: Mapping[str, Check]) -> Record:
     ws, planned, built, source = here.ws, here.planned, here.built, here.source
     private = private_folders(ws)
-    plan, lane = planned.worker, planned.chosen.lane
+    plan, lane, profile = planned.worker, planned.chosen.lane, planned.chosen.profile
     build = Command(
         argv=("dgr-build", "lane", *planned.chosen.words, "--only", "inspect"),
         exit_code=0,
-        seconds=0.0 if built.seconds is None else built.seconds,
+        seconds=round(built.seconds, 2),
     )
     commands = (build, *(_command(check, private) for check in checks.values()))
     results = [_compiled(built, planned), _inspected(built, planned)]
@@ -122,7 +128,7 @@ def _record(here: BuiltHere, checks: Mapping[str, Check]) -> Record:
     computed = f"{', '.join(built.version['backends'])} ({plan.isa})"
     ran = checks and lane.run_device != "CPU"
     return Record(
-        subject=f"lane {built.lane}",
+        subject=f"lane {built.lane}" + (f", profile {profile}" if profile is not None else ""),
         ran_at=dt.datetime.now(dt.UTC).replace(microsecond=0),
         commands=commands,
         digests=_digests(built, planned, source),

@@ -109,6 +109,7 @@ def _inspected(planned: LanePlan, job: Job, options: Options) -> BuiltLane:
         uncached=built.uncached,
         network_cut=built.network_cut,
         steps=built.steps,
+        seconds=built.seconds,
         build=built.build,
     )
 

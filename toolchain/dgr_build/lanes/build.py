@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -22,7 +24,7 @@ from dgr_build.process import run_lines
 from dgr_build.workspace import remove, require_space
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from dgr_build.documents.matrix import Matrix
@@ -62,6 +64,7 @@ class Built:
         uncached: no compiler cache took part.
         network_cut: everything in its folder was compiled without a network.
         build: its folder.
+        seconds: what configuring and compiling took, in all runs that it came from.
         cache: what the compiler cache did in this run, None where that is not known or nothing was done.
     """
 
@@ -71,6 +74,7 @@ class Built:
     uncached: bool
     network_cut: bool
     build: Path
+    seconds: float
     cache: Statistics | None = None
 
 
@@ -149,7 +153,7 @@ def build_plan(job: Job, options: Options) -> Built:
         job.program.unlink(missing_ok=True)  # somebody changed it; by its time alone ninja would keep it
     _say(job, cache, cut=cut)
     jobs = _jobs(options)
-    with serving(job.ws, cache, prefix=job.inside([], cache)) as session:
+    with _timed(job.places.build), serving(job.ws, cache, prefix=job.inside([], cache)) as session:
         variables = build_variables(job.plan.variables, job.matrix.defaults, session.variables)
         variables |= options.surroundings
         stamp = _configure(stamp, job, (cache, session), variables)
@@ -168,9 +172,24 @@ def build_plan(job: Job, options: Options) -> Built:
             cause=f"{job.program} is not there",
             remedy="the CMake project must define this executable",
         )
-    stamp = stamp.model_copy(update={"program_sha256": sha256_file(job.program)})
+    stamp = (read_stamp(job.places.build) or stamp).model_copy(
+        update={"program_sha256": sha256_file(job.program)}
+    )
     write_stamp(job.places.build, stamp)
     return replace(_built(job, stamp, steps=steps), cache=statistics)
+
+
+@contextmanager
+def _timed(build: Path) -> Iterator[None]:
+    """Add what the block takes to the stamp of a build folder, also when it fails or is interrupted."""
+    started = time.monotonic()
+    try:
+        yield
+    finally:
+        stamp = read_stamp(build)
+        if stamp is not None:
+            spent = round(stamp.seconds + time.monotonic() - started, 2)
+            write_stamp(build, stamp.model_copy(update={"seconds": spent}))
 
 
 def _is_built(stamp: Stamp, job: Job, options: Options) -> bool:
@@ -209,7 +228,7 @@ def _usable(stamp: Stamp | None, job: Job, options: Options) -> Stamp:
     )
     if stamp is None or why:
         return fresh
-    kept = {name: getattr(stamp, name) for name in ("arguments", "uncached", "network_cut")}
+    kept = {name: getattr(stamp, name) for name in ("arguments", "uncached", "network_cut", "seconds")}
     return fresh.model_copy(update=kept)
 
 
@@ -280,5 +299,6 @@ def _built(job: Job, stamp: Stamp, *, steps: int) -> Built:
         steps=steps,
         uncached=stamp.uncached,
         network_cut=stamp.network_cut,
+        seconds=stamp.seconds,
         build=job.places.build,
     )

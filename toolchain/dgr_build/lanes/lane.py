@@ -108,7 +108,7 @@ class BuiltLane:
         network_cut: everything in it was compiled without a network.
         steps: what ninja had to do for both programs; 0 when everything was there.
         build: the worker's build folder.
-        seconds: what building took in this run, None when everything was there.
+        seconds: what configuring and compiling took, in all runs that it came from.
         cache: what the compiler cache answered for the worker in this run.
     """
 
@@ -122,7 +122,7 @@ class BuiltLane:
     network_cut: bool
     steps: int
     build: Path
-    seconds: float | None = None
+    seconds: float
     cache: Statistics | None = None
 
     @property
@@ -253,6 +253,7 @@ def inspect_lane(ws: Workspace, planned: LanePlan, worker: Built, reference: Bui
         uncached=all(one.uncached for one in programs),
         network_cut=all(one.network_cut for one in programs),
         steps=sum(one.steps for one in programs),
+        seconds=sum(one.seconds for one in programs),
         build=worker.build,
         cache=worker.cache,
     )

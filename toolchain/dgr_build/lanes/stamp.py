@@ -24,6 +24,7 @@ class Stamp(Document):
         arguments: the arguments that cmake last ran with to its end; none where it did not come that far.
         program_sha256: of the program, "" until it is built.
         uncached: the program came from a build that used no compiler cache.
+        seconds: what configuring and compiling took so far, in all runs that went into the folder.
         network_cut: everything in the folder was compiled without a network.
         passed: checks of this very program that passed: name to what they were run with and said.
         plan: the whole plan.
@@ -35,6 +36,7 @@ class Stamp(Document):
     arguments: tuple[str, ...] = ()
     program_sha256: str = ""
     uncached: bool = False
+    seconds: float = 0.0
     network_cut: bool = True
     passed: dict[str, str] = Field(default_factory=dict)
     plan: dict[str, Any]

@@ -96,11 +96,13 @@ def renew_lock(ws: Workspace, matrix: Matrix, name: str) -> tuple[EnvironmentLoc
 def remove_made(ws: Workspace, matrix: Matrix, name: str) -> tuple[Path, ...]:
     """Remove everything that was made of an environment; locks and downloads stay.
 
+    A lane that is being built is waited for.
+
     Raises:
         UsageError: the matrix has none of this name.
     """
     find(matrix, name)
-    with ws.lock(f"environment-{name}"):
+    with ws.lock("lanes"), ws.lock(f"environment-{name}"):
         folders = made_folders(ws, name)
         for folder in folders:
             with console.progress(f"removing {folder.name}"):

@@ -29,6 +29,7 @@ _FETCHED = re.compile(r"^Get:(\d+) ")
 _STEP = re.compile(r"^(?:Unpacking|Setting up) ")
 _LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 _KEPT = "/usr/share/doc/*/copyright"  # what is linked in is packed with its license
+_KEPT_VARIABLES = {"path", "tmpdir", "http_proxy", "https_proxy", "no_proxy"}
 GROWTH = 6  # a package's files against its archive, with the tar that they come in between, at most
 _STEPS_A_PACKAGE = 2
 # apt's own folder of archives, so that what it has fetched stays when it is stopped.
@@ -171,7 +172,14 @@ def _publish_repository(lock: EnvironmentLock, cache: Path, repository: Path) ->
     entries = []
     for file in lock.files:
         (repository / file.file).symlink_to(cache / file.file)
-        control = run(["dpkg-deb", "--field", cache / file.file]).stdout.rstrip()
+        asked = run(["dpkg-deb", "--field", cache / file.file])
+        if asked.returncode != 0:
+            raise ProofError(
+                f"{file.file} is locked, and no Debian package",
+                cause=asked.stderr.strip(),
+                remedy="lock the environment anew: dgr-build env lock NAME",
+            )
+        control = asked.stdout.rstrip()
         entries.append(f"{control}\nFilename: ./{file.file}\nSize: {file.size}\nSHA256: {file.sha256}\n")
     write_atomic(repository / "Packages", "\n".join(entries).encode())
     write_atomic(repository / "Release", b"Suite: locked\nCodename: locked\n")
@@ -226,7 +234,7 @@ def _mmdebstrap(
                 task.update(done=done_so_far, total=count.total)
 
         command = [program, *(() if "--verbose" in words else ("--verbose",)), *words]
-        kept = {name: os.environ[name] for name in ("PATH", "TMPDIR", "http_proxy") if name in os.environ}
+        kept = {name: value for name, value in os.environ.items() if name.lower() in _KEPT_VARIABLES}
         done = run_lines(command, on_line, env={**kept, "LC_ALL": "C.UTF-8", **(variables or {})})
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a") as file:
