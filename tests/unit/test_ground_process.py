@@ -134,3 +134,13 @@ def test_replace_keeps_the_process_id() -> None:
     )
     first, second = process.run(_python(script), env=dict(os.environ)).stdout.split()
     assert first == second
+
+
+def test_errors_kept_aside_do_not_fall_into_a_line(tmp_path: Path) -> None:
+    aside = tmp_path / "errors"
+    lines: list[str] = []
+    code = "import os; os.write(1, b'ab'); os.write(2, b'noise'); os.write(1, b'cd\\n')"
+    done = process.run_lines([sys.executable, "-c", code], lines.append, errors=aside)
+    assert lines == ["abcd"]
+    assert done.stdout == "abcd"
+    assert aside.read_bytes() == b"noise"

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, NoReturn
 
@@ -172,8 +172,11 @@ def run_lines(
     *,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
+    errors: Path | None = None,
 ) -> Completed:
     """Run a program and hand each line of its merged output to `on_line` as it appears.
+
+    With a file for `errors`, what goes to stderr goes there: it cannot fall into the middle of a line.
 
     The whole output is kept in `stdout` of what is returned.
 
@@ -182,7 +185,9 @@ def run_lines(
     """
     start = time.monotonic()
     lines: list[str] = []
-    child = Child(argv, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    with ExitStack() as stack:
+        aside = stack.enter_context(errors.open("wb")) if errors is not None else subprocess.STDOUT
+        child = Child(argv, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=aside)
     try:
         for raw in child.stdout or ():
             line = raw.decode(errors="replace").rstrip("\r\n")

@@ -72,14 +72,16 @@ def run_archs(ws: Workspace, matrix: Matrix, source: Path, name: str, *, epoch: 
                 rows.append((row["arch"], row["verdict"]))
                 task.update(done=len(rows))
 
-        done = run_lines([program], on_line)
+        errors = ws.logs("lane") / f"{build.name}-stderr.log"
+        errors.parent.mkdir(parents=True, exist_ok=True)
+        done = run_lines([program], on_line, errors=errors)
     failed = tuple(sorted({arch for arch, verdict in rows if verdict == "FAIL"}))
     if done.returncode != 0 or failed or not rows:
         tail = "\n".join(done.stdout.splitlines()[-20:])
         raise CheckError(
             f"{_PROGRAM} fails on the {name} tree",
             cause=f"exit code {done.returncode}, failing: {', '.join(failed) or 'none named'}\n{tail}",
-            remedy=f"run {program} by hand",
+            remedy=f"run {program} by hand; what it said on stderr is in {errors}",
         )
     return ArchsVerdict(
         passed=len(rows),
