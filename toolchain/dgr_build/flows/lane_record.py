@@ -200,15 +200,12 @@ def _command(check: Check, private: Mapping[str, str]) -> Command:
 
 
 def _digests(built: BuiltLane, planned: LanePlan, source: Published) -> Digests:
-    return Digests(
-        pin_commit=source.facts.commit,
-        pin_tree=source.facts.base_tree,
-        proof=source.proof,
-        patched_tree=source.facts.patched_tree,
-        series_sha256=source.series_sha256,
-        lane=built.lane,
-        lane_digest=planned.worker.digest,
-        worker_sha256=built.sha256,
-        reference_sha256=sha256_file(built.reference) if built.reference is not None else None,
-        artifacts=tuple(facts_of(artifact.path.stem, artifact) for artifact in models().values()),
+    found = source.digests(built.lane)
+    return found.model_copy(
+        update={
+            "lane_digest": planned.worker.digest,
+            "worker_sha256": built.sha256,
+            "reference_sha256": sha256_file(built.reference) if built.reference is not None else None,
+            "artifacts": tuple(facts_of(one.path.stem, one) for one in models().values()),
+        }
     )

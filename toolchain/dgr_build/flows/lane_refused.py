@@ -7,7 +7,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from dgr_build.documents.evidence import Command, Digests, Record, Result
+from dgr_build.documents.evidence import Command, Record, Result
 from dgr_build.evidence.subject import changed_files
 from dgr_build.evidence.surroundings import environment
 from dgr_build.flows.lane_source import publish_source
@@ -18,7 +18,6 @@ from dgr_build.lanes.upstream_options import unknown_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dgr_build.flows.lane_source import Published
     from dgr_build.lanes.finding import Finding
     from dgr_build.lanes.lane import Chosen
     from dgr_build.workspace import Workspace
@@ -46,7 +45,7 @@ def refused_record(ws: Workspace, chosen: Chosen, findings: Sequence[Finding]) -
         subject=f"lane {chosen.name}",
         ran_at=dt.datetime.now(dt.UTC).replace(microsecond=0),
         commands=(command,),
-        digests=_digests(chosen, source),
+        digests=source.digests(chosen.name),
         environment=environment("none", "nothing"),
         metrics={"values": stated_values(chosen.matrix, chosen.name)},
         results=results,
@@ -92,17 +91,4 @@ def _not_built(chosen: Chosen, findings: Sequence[Finding]) -> Result:
         verdict="not run",
         needs="; ".join(f"{finding.name}: {finding.wanted}" for finding in missing),
         passes=False,
-    )
-
-
-def _digests(chosen: Chosen, source: Published) -> Digests:
-    return Digests(
-        pin_commit=source.facts.commit,
-        pin_tree=source.facts.base_tree,
-        proof=source.proof,
-        patched_tree=source.facts.patched_tree,
-        series_sha256=source.series_sha256,
-        lane=chosen.name,
-        lane_digest=None,
-        worker_sha256=None,
     )

@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from dgr_build.documents.evidence import Digests
 from dgr_build.documents.pin import load_pin
 from dgr_build.documents.series import load_series
 from dgr_build.lanes.plan import SourceFacts
@@ -33,6 +34,19 @@ class Published:
     proof: Literal["full", "tree"]
     series: Series
     series_sha256: str
+
+    def digests(self, lane: str) -> Digests:
+        """Return the digests of a record about a lane of this source, of which nothing was built yet."""
+        return Digests(
+            pin_commit=self.facts.commit,
+            pin_tree=self.facts.base_tree,
+            proof=self.proof,
+            patched_tree=self.facts.patched_tree,
+            series_sha256=self.series_sha256,
+            lane=lane,
+            lane_digest=None,
+            worker_sha256=None,
+        )
 
 
 def publish_source(ws: Workspace) -> Published:
