@@ -12,7 +12,7 @@ void check_token_id(int32_t id, uint32_t n_vocab) {
 }
 
 void check_engine_frame(const EngineFrame & frame, const Slot & slot, const EngineDescription & description,
-                 bool check_finite) {
+                        const LlamaEngineParams & params) {
     if (slot.failed) {
         throw EngineFailure("slot " + std::to_string(frame.slot) + " failed earlier; close it and start again");
     }
@@ -43,8 +43,9 @@ void check_engine_frame(const EngineFrame & frame, const Slot & slot, const Engi
                                                              : "a stage past the head needs the boundary");
     }
     const size_t values = static_cast<size_t>(frame.n_rows) * description.boundary.width;
-    if (check_finite && frame.boundary != nullptr && !all_finite(frame.boundary, values)) {
-        throw InvalidFrame("boundary", "the incoming boundary holds values that are not finite");
+    if (params.check_finite && frame.boundary != nullptr &&
+        !all_within(frame.boundary, values, params.boundary_limit)) {
+        throw InvalidFrame("boundary", "the incoming boundary holds values that are not finite, or beyond 2^100");
     }
 
     if (!description.is_tail() && frame.want_token) {

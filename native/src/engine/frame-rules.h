@@ -4,6 +4,7 @@
 
 #include "dgr/shard-engine.h"
 
+#include "llama-engine.h"
 #include "slot-table.h"
 
 namespace dgr {
@@ -13,6 +14,6 @@ void check_token_id(int32_t id, uint32_t n_vocab);
 
 // Throws InvalidFrame naming the field, or EngineFailure when the slot has failed before.
 void check_engine_frame(const EngineFrame & frame, const Slot & slot, const EngineDescription & description,
-                 bool check_finite);
+                        const LlamaEngineParams & params);
 
 }  // namespace dgr

@@ -64,7 +64,7 @@ public:
 
     EngineOutput execute(const EngineFrame & frame) override {
         Slot & slot = slots.opened(frame.slot);
-        check_engine_frame(frame, slot, description, params.check_finite);
+        check_engine_frame(frame, slot, description, params);
 
         try {
             EngineOutput output = compute(slot, frame);
@@ -219,8 +219,9 @@ private:
             if (boundary == nullptr) {
                 throw std::runtime_error("no boundary came out");
             }
-            if (params.check_finite && !all_finite(boundary, size_t(frame.n_rows) * description.boundary.width)) {
-                throw std::runtime_error("the outgoing boundary holds values that are not finite");
+            const size_t n = size_t(frame.n_rows) * description.boundary.width;
+            if (params.check_finite && !all_within(boundary, n, params.boundary_limit)) {
+                throw std::runtime_error("the outgoing boundary holds values that are not finite, or beyond 2^100");
             }
             output.boundary      = boundary;
             output.boundary_rows = frame.n_rows;

@@ -4,6 +4,8 @@
 
 #include "dgr/shard-engine.h"
 
+#include "finite.h"
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,7 +29,8 @@ struct LlamaEngineParams {
     std::string type_v     = "f16";
 
     bool use_mmap     = true;
-    bool check_finite = true;  // refuse boundary values, and fail on results, that are not finite
+    bool check_finite = true;  // refuse boundary values, and fail on results, that are not finite or above the limit
+    float boundary_limit = BOUNDARY_LIMIT;  // largest magnitude of a boundary value, see finite.h
 
     std::string isa;  // of this build; only reported
 };

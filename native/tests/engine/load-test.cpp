@@ -32,10 +32,12 @@ uint64_t io_counter(const std::string & name) {
     throw std::runtime_error("/proc/self/io has no " + name);
 }
 
-// A private copy of a model that the page cache does not hold.
+// A private copy of a model that the page cache does not hold, in the working folder: the model's own is read-only
+// where a lane's tests run inside its environment.
 class ColdCopy {
 public:
-    explicit ColdCopy(const std::string & model) : path(model + ".cold-" + std::to_string(getpid())) {
+    explicit ColdCopy(const std::string & model)
+        : path(fs::path(model).filename().string() + ".cold-" + std::to_string(getpid())) {
         fs::copy_file(model, path, fs::copy_options::overwrite_existing);
         drop();
     }

@@ -1,5 +1,6 @@
 #include "parity.h"
 
+#include "devices.h"
 #include "finite.h"
 
 #include <gtest/gtest.h>
@@ -38,6 +39,10 @@ LlamaEngineParams default_params(const std::string & model) {
     params.slot_classes = { { 1, 512 } };
     params.n_ubatch     = 64;
     return params;
+}
+
+bool on_cpu() {
+    return is_cpu(find_device("auto"));
 }
 
 std::vector<int32_t> make_prompt(size_t n, uint32_t seed) {
@@ -122,12 +127,16 @@ Trace Chain::generate(const std::vector<int32_t> & prompt, int n_decode) {
     return session.generate(prompt, n_decode);
 }
 
-const Trace & whole_trace(const LlamaEngineParams & params, const std::vector<int32_t> & prompt, int n_decode) {
+const Trace & solo_trace(const LlamaEngineParams & params, const std::vector<uint32_t> & cuts,
+                         const std::vector<int32_t> & prompt, int n_decode) {
     static std::map<std::string, Trace> known;
 
     std::string key = params.model_path + "|" + std::to_string(params.n_ubatch) + "|" +
                       std::to_string(params.n_threads) + std::to_string(params.flash_attn) + params.type_k + "|" +
                       std::to_string(params.slot_classes[0].n_ctx) + "|" + std::to_string(n_decode);
+    for (const uint32_t cut : cuts) {
+        key += "/" + std::to_string(cut);
+    }
     for (const int32_t id : prompt) {
         key += "," + std::to_string(id);
     }
@@ -135,9 +144,13 @@ const Trace & whole_trace(const LlamaEngineParams & params, const std::vector<in
     if (found != known.end()) {
         return found->second;
     }
-    Trace trace = Chain(params, {}).generate(prompt, n_decode);
+    Trace trace = Chain(params, cuts).generate(prompt, n_decode);
     expect_meaningful(trace);
     return known.emplace(key, std::move(trace)).first->second;
+}
+
+const Trace & whole_trace(const LlamaEngineParams & params, const std::vector<int32_t> & prompt, int n_decode) {
+    return solo_trace(params, {}, prompt, n_decode);
 }
 
 bool same_bytes(const std::vector<float> & a, const std::vector<float> & b) {

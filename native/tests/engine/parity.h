@@ -19,6 +19,9 @@ std::string tiny_llama();
 // One thread, flash attention off, f16 cache, one slot of 512 positions, frames of 64 rows.
 LlamaEngineParams default_params(const std::string & model);
 
+// Whether this build computes on the CPU. What overflows inside a stage can end the process elsewhere: see finite.h.
+bool on_cpu();
+
 // Ids of plain tokens, the same for a seed everywhere.
 std::vector<int32_t> make_prompt(size_t n, uint32_t seed = 1);
 
@@ -64,7 +67,13 @@ private:
     std::vector<std::unique_ptr<ShardEngine>> stages;
 };
 
-// The whole model's trace, computed once a process for equal arguments.
+// The trace of a session that has a fresh chain of these cuts to itself, computed once a process for equal arguments.
+// What a test says about sessions beside or before each other is held against this: it is exact on every device,
+// while a split model and a whole one agree in their bytes on the CPU lane only.
+const Trace & solo_trace(const LlamaEngineParams & params, const std::vector<uint32_t> & cuts,
+                         const std::vector<int32_t> & prompt, int n_decode);
+
+// The same for the whole model.
 const Trace & whole_trace(const LlamaEngineParams & params, const std::vector<int32_t> & prompt, int n_decode);
 
 // Bytes equal, in number too.
