@@ -13,7 +13,7 @@ from dgr_build.errors import HostError
 from dgr_build.flows import doctor as flow
 from dgr_build.flows.doctor import Report, consult, enough
 from dgr_build.lanes.doctor import can_build, can_run, examine, missing_cpu_flags, refuse, require_cpu
-from dgr_build.lanes.environment_needs import EnvironmentState
+from dgr_build.lanes.environment_needs import Reach
 from dgr_build.lanes.finding import Finding
 from dgr_build.lanes.host import Host, read_cpu_flags
 from dgr_build.lanes.requirements import Place
@@ -137,7 +137,7 @@ def test_an_nvcc_of_the_machine_is_not_looked_at(machine):
 def test_inside_a_toolkit_that_is_made_everything_is_looked_for(machine, tmp_path):
     toolkit = tmp_path / "toolkit"
     _program(toolkit / "bin", "nvcc", "Cuda compilation tools, release 13.0, V13.0.88")
-    state = EnvironmentState(made=True, root=toolkit, size=900_000_000)
+    state = Reach(made=True, root=toolkit, size=900_000_000)
     found = examine(_MATRIX, "cuda", host=machine, state=state)
     assert _finding(found, "CUDA compiler").path == str(toolkit / "bin" / "nvcc")
     assert _missing(found) == ["cuBLAS beside the compiler"]
@@ -152,7 +152,7 @@ def test_inside_a_root_programs_are_started_by_entering_it(machine, tmp_path):
     (root / "usr/bin").mkdir(parents=True)
     (root / "usr/bin/hipcc").symlink_to("/nowhere/but/inside")
     enter = _program(tmp_path, "enter", "HIP version: 6.1.40091-0")
-    state = EnvironmentState(made=True, root=root, enter=(str(enter),))
+    state = Reach(made=True, root=root, enter=(str(enter),))
     found = _finding(examine(_MATRIX, "rocm", host=machine, state=state), "HIP compiler")
     assert found.met
     assert found.path == "/usr/bin/hipcc"
@@ -214,9 +214,9 @@ def test_too_little_room_is_missing_and_enough_is_not(machine, what, name):
 
 def test_an_environment_that_is_not_made_takes_its_disk_too(machine):
     small = dataclasses.replace(machine, disk=5_000_000_000)
-    state = EnvironmentState(made=False, size=5_800_000_000)
+    state = Reach(made=False, size=5_800_000_000)
     assert _missing(examine(_MATRIX, "rocm", host=small, state=state)) == ["free disk"]
-    made = EnvironmentState(made=True, size=5_800_000_000)
+    made = Reach(made=True, size=5_800_000_000)
     assert _missing(examine(_MATRIX, "rocm", host=small, state=made)) == []
 
 
@@ -316,7 +316,7 @@ def test_the_state_of_each_environment_is_asked_for_by_its_name(machine, monkeyp
 
     def state(_ws, _matrix, name):
         asked.append(name)
-        return EnvironmentState(made=False, size=5_800_000_000)
+        return Reach(made=False, size=5_800_000_000)
 
     monkeypatch.setattr(flow, "environment_state", state)
     consult(Workspace.open(), "rocm", host=machine)
@@ -355,6 +355,8 @@ def test_a_lane_that_cannot_be_built_here_ends_with_3_and_lists_what_it_needs(bi
 
 
 def test_the_list_shows_every_lane_with_its_state_here(isolated, capsys):
+    assert run(["lane", "list", "--package", "wheel"]) == 2
+    assert "--package" in capsys.readouterr().err
     assert run(["lane", "list", "--json"]) == 0
     states = {state["name"]: state["status"] for state in json.loads(capsys.readouterr().out)}
     assert list(states) == list(_MATRIX.lane)
@@ -454,7 +456,7 @@ def test_versions_compare_as_numbers():
 
 
 def test_an_environment_in_trouble_keeps_its_lane_from_being_built(machine):
-    state = EnvironmentState(made=False, trouble="its definition changed", remedy="dgr-build env lock sid")
+    state = Reach(made=False, trouble="its definition changed", remedy="dgr-build env lock sid")
     findings = examine(_MATRIX, "rocm", host=machine, state=state)
     found = _finding(findings, f"environment {_MATRIX.lane['rocm'].environment}")
     assert not found.met

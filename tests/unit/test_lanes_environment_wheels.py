@@ -198,6 +198,41 @@ def test_a_wheel_for_another_machine_is_passed_over(ws, wheel, matrix):
         manage.renew_lock(ws, matrix(), "kit")
 
 
+@pytest.fixture
+def stated(tmp_path, monkeypatch, wheel):
+    """A page of links that states SHA-256s, as an index does; of the runtime, whatever it is told."""
+
+    def write(sha256):
+        links = [
+            f'<a href="{file.as_uri()}#sha256={sha256(file)}">{file.name}</a>'
+            for file in (tmp_path / "links").glob("*.whl")
+        ]
+        page = tmp_path / "page.html"
+        page.write_text("<!DOCTYPE html><html><body>" + "\n".join(links) + "</body></html>")
+        monkeypatch.setenv("PIP_FIND_LINKS", page.as_uri())
+
+    return write
+
+
+def test_a_cached_wheel_that_the_index_states_otherwise_is_not_locked(ws, wheel, matrix, stated):
+    whole = wheel("made-runtime", _RUNTIME).read_bytes()
+    stated(download.sha256_of)
+    ws.downloads.mkdir(parents=True, exist_ok=True)
+    cached = ws.downloads / wheel("made-runtime", _RUNTIME).name
+    cached.write_bytes(b"left by another package of this name")
+    _, lock = manage.renew_lock(ws, matrix(), "kit")
+    assert lock.files[1].sha256 == hashlib.sha256(whole).hexdigest()
+    assert cached.read_bytes() == whole
+
+
+def test_a_wheel_that_is_not_what_its_index_states_is_refused(ws, matrix, stated):
+    stated(lambda _: "0" * 64)
+    with pytest.raises(ProofError) as caught:
+        manage.renew_lock(ws, matrix(), "kit")
+    assert "0" * 64 in caught.value.cause
+    assert not ws.environment_lock("kit").exists()
+
+
 @pytest.mark.parametrize("named", ["made-runtime", "made-runtime>=1.0"])
 def test_a_wheel_without_an_exact_version_is_refused(ws, wheel, matrix, named):
     with pytest.raises(UsageError) as caught:
@@ -208,7 +243,7 @@ def test_a_wheel_without_an_exact_version_is_refused(ws, wheel, matrix, named):
 
 def test_the_commands_tell_of_an_environment_that_is_not_made(isolated, capsys):
     assert cli(["env", "show", "cuda-wheels", "--files", "--json"]) == 0
-    (one,) = json.loads(capsys.readouterr().out)
+    one = json.loads(capsys.readouterr().out)
     assert (one["kind"], one["state"], one["folder"]) == ("wheels", "locked, not made", None)
     assert len(one["locked"]) == one["files"]
     assert sum(file["size"] for file in one["locked"]) == one["download_bytes"]

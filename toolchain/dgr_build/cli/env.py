@@ -63,7 +63,7 @@ def show(
     ws = Workspace.open()
     found = [one.to_json(files=files) for one in state.states(ws, load_matrix(ws.matrix_file), name)]
     if as_json:
-        console.result_json(found)
+        console.result_json(found if name is None else found[0])
         return
     columns = ("environment", "kind", "state", "files", "download_bytes", "folder")
     rows = [["" if one[key] is None else str(one[key]) for key in columns] for one in found]

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from dgr_build import console
+from dgr_build.errors import UsageError
 from dgr_build.flows.lane import STEPS, Outcome, Request, run_lane
 from dgr_build.flows.lane_package import KINDS
 from dgr_build.flows.lane_view import dry_run, list_lanes
@@ -43,6 +44,7 @@ def register(app: typer.Typer) -> None:
 
 
 def lane(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="A lane of lanes/matrix.toml, or `list`.", metavar="NAME")],
     *,
     plan_only: Annotated[
@@ -95,6 +97,8 @@ def lane(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as data.")] = False,
 ) -> None:
     """Build one lane, or list them all."""
+    if name == "list":
+        _require_no_options(context)
     ws = Workspace.open()
     request = Request(
         lane=name,
@@ -115,6 +119,20 @@ def lane(
         _plan(ws, request, as_json=as_json)
     else:
         _outcome(run_lane(ws, request), as_json=as_json)
+
+
+def _require_no_options(context: typer.Context) -> None:
+    given = []
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name not in {"name", "as_json"} and source is not None and source.name != "DEFAULT":
+            given.append(parameter.opts[0])
+    if given:
+        raise UsageError(
+            f"lane list takes no {given[0]}",
+            cause="it shows all lanes as the matrix states them, and builds nothing",
+            remedy="name a lane in place of `list`, or leave the option out",
+        )
 
 
 def _list(ws: Workspace, *, as_json: bool) -> None:

@@ -32,7 +32,7 @@ _TINY = {"deepseek4": Model(tiny=TinyModel(arch="deepseek4")), "llama": Model(ti
 # others; and those that let NaN come about, with which upstream's kernels on a device may read out of bounds.
 _CPU_ONLY = "^(Reference|Parity[A-Za-z0-9]*|Overflow)[.]"
 REPRODUCE = "reproduce"
-_REPRODUCE = "two uncached builds in unlike surroundings give the same bytes"
+REPRODUCED = "two uncached builds in different surroundings give the same bytes: worker, wheel and tarball"
 _TESTS = "the C++ tests of the lane pass"
 
 
@@ -70,7 +70,7 @@ def ctest_variables(ws: Workspace, lane: str) -> dict[str, str]:
 def criteria_of(planned: LanePlan) -> dict[str, str]:
     """Return what the checks of a lane would show, by their names."""
     found = {"test": _TESTS} | {trial.name: trial.criterion for trial in trials(planned.chosen)}
-    return found | {REPRODUCE: _REPRODUCE}
+    return found | {REPRODUCE: REPRODUCED}
 
 
 def run_checks(here: BuiltHere, step: str, *, force: bool) -> dict[str, Check]:

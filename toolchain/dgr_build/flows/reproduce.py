@@ -12,7 +12,7 @@ from dgr_build import console
 from dgr_build.documents.base import load_json, save_json
 from dgr_build.documents.reproduce import BuildAnswer, BuildOrder
 from dgr_build.errors import BuildError, CheckError, DgrError
-from dgr_build.flows.lane_checks import Check
+from dgr_build.flows.lane_checks import REPRODUCED, Check
 from dgr_build.lanes.archives import sha256_file
 from dgr_build.lanes.differences import Difference, compare, explain
 from dgr_build.lanes.jobs import available_memory, cores, job_count
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from dgr_build.lanes.lane import Chosen
     from dgr_build.workspace import Workspace
 
-WHOLE = "two uncached builds in different surroundings give the same bytes: worker, wheel and tarball"
 OBJECTS = "a few object files, compiled twice in different surroundings, are the same bytes"
 _SHOWN = tuple(name for name in PROMISED if name not in {"folder", "clock"})
 _DAY_S = 86400
@@ -109,7 +108,7 @@ def reproduce(wanted: Wanted, pair: tuple[Surroundings, Surroundings] | None = N
     if not wanted.keep:
         remove(ws.reproduction(""))
     return Check(
-        criterion=OBJECTS if wanted.objects is not None else WHOLE,
+        criterion=OBJECTS if wanted.objects is not None else REPRODUCED,
         result=result,
         argv=_argv(wanted),
         seconds=round(time.monotonic() - start, 2),

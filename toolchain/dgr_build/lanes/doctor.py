@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dgr_build.errors import HostError
 from dgr_build.lanes.compatibility import check_cuda_architectures, check_hip, known, toolkit_version
-from dgr_build.lanes.environment_needs import NOT_MADE, EnvironmentState, look_for_required
+from dgr_build.lanes.environment_needs import NOT_MADE, Reach, look_for_required
 from dgr_build.lanes.finding import Finding
 from dgr_build.lanes.host import Host, read_cpu_flags, same_machine, this_machine
 from dgr_build.lanes.host_tools import examine_tools
@@ -24,7 +24,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def examine(
-    matrix: Matrix, lane_name: str, *, host: Host | None = None, state: EnvironmentState = NOT_MADE
+    matrix: Matrix, lane_name: str, *, host: Host | None = None, state: Reach = NOT_MADE
 ) -> tuple[Finding, ...]:
     """Look for everything that a lane needs of this machine.
 
@@ -148,9 +148,7 @@ def _family(matrix: Matrix, lane_name: str, host: Host) -> tuple[Finding, ...]:
     )
 
 
-def _fitting(
-    lane: Lane, matrix: Matrix, found: Sequence[Finding], state: EnvironmentState
-) -> tuple[Finding, ...]:
+def _fitting(lane: Lane, matrix: Matrix, found: Sequence[Finding], state: Reach) -> tuple[Finding, ...]:
     """Judge the lane's architectures by the version of what compiles for them."""
     if lane.backend == "cuda":
         version = toolkit_version(matrix.environment[lane.environment].wheels)
@@ -195,7 +193,7 @@ def _processor(isa: InstructionSet, host: Host) -> tuple[Finding, ...]:
     return (Finding(name="processor", kind="run", wanted=wanted, met=met, remedy=remedy, note=note),)
 
 
-def _room(table: Compatibility, backend: str, host: Host, state: EnvironmentState) -> tuple[Finding, ...]:
+def _room(table: Compatibility, backend: str, host: Host, state: Reach) -> tuple[Finding, ...]:
     """Judge free disk and memory by what a lane takes, as far as somebody looked."""
     needed = table.resources.get(backend)
     if needed is None:

@@ -18,7 +18,7 @@ _INSIDE = ("/bin", "/usr/bin")  # of a toolkit of wheels, and of a Debian root
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvironmentState:
+class Reach:
     """How far an environment is made.
 
     Args:
@@ -38,11 +38,11 @@ class EnvironmentState:
     remedy: str = ""
 
 
-NOT_MADE = EnvironmentState(made=False)
+NOT_MADE = Reach(made=False)
 
 
 def look_for_required(
-    matrix: Matrix, lane_name: str, here: Place, state: EnvironmentState, done: set[str]
+    matrix: Matrix, lane_name: str, here: Place, state: Reach, done: set[str]
 ) -> list[Finding]:
     """Look for what the lane itself requires: on the machine, or in its environment once that is made."""
     lane = matrix.lane[lane_name]
@@ -77,7 +77,7 @@ def look_for_required(
     return found
 
 
-def _environment(name: str, state: EnvironmentState) -> Finding:
+def _environment(name: str, state: Reach) -> Finding:
     size = f"{state.size / 1e9:.1f} GB" if state.size else ""
     return Finding(
         name=f"environment {name}",

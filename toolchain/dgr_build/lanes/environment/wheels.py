@@ -15,6 +15,8 @@ from dgr_build.source.wanted import Wanted
 from dgr_build.workspace import lock_file, publish, require_space
 
 if TYPE_CHECKING:
+    from unearth import Link
+
     from dgr_build.documents.matrix import Environment
     from dgr_build.source.index import Index
 
@@ -46,11 +48,12 @@ def resolve(definition: Environment, definition_digest: str, cache: Path) -> Env
             link = packages.find(wanted)
             path = cache / link.filename
             with lock_file(cache / f".{path.name}.lock", f"the download of {path.name}"):
-                if not path.is_file():
+                if not path.is_file() or not _as_stated(link, path):
                     part = path.with_name(path.name + ".part")
                     download.fetch(
                         packages.client, link.url_without_fragment, part, size=_UNKNOWN_SIZE, title=path.name
                     )
+                    _require_as_stated(link, part)
                     publish(part, path)
             files.append(
                 LockedFile(
@@ -134,6 +137,27 @@ def _download(packages: Index, file: LockedFile, cache: Path) -> None:
         cause=f"its SHA-256 differs from {file.sha256}; it was moved to {aside}",
         remedy="try another index, or look at what was published and lock again: dgr-build env lock",
     )
+
+
+def _stated(link: Link) -> str | None:
+    """Return the SHA-256 that an index states of a file; many indexes do, some do not."""
+    named = link.hash_option or {}
+    return next(iter(named.get("sha256", ())), None)
+
+
+def _as_stated(link: Link, path: Path) -> bool:
+    stated = _stated(link)
+    return stated is None or stated == download.sha256_of(path)
+
+
+def _require_as_stated(link: Link, part: Path) -> None:
+    if not _as_stated(link, part):
+        aside = download.quarantine(part)
+        raise ProofError(
+            f"{link.filename} is not what its index states",
+            cause=f"its SHA-256 differs from {_stated(link)}; it was moved to {aside}",
+            remedy="try again, or another index",
+        )
 
 
 def _whole(path: Path, file: LockedFile) -> bool:
