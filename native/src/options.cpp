@@ -21,7 +21,7 @@ static void add_engine_options(CLI::App & app, LlamaEngineParams & engine, SlotC
     app.add_option("--flash-attn", flash, "on or off; every stage of a route must agree")->check(CLI::IsMember({"on", "off"}))->capture_default_str();
     app.add_option("--type-k", engine.type_k, "ggml type of the K cache")->capture_default_str();
     app.add_option("--type-v", engine.type_v, "ggml type of the V cache")->capture_default_str();
-    app.add_flag("!--no-mmap", engine.use_mmap, "Read the own weights into memory instead of mapping the file");
+    app.add_flag("!--no-mmap", engine.use_mmap, "Read the own weights into memory instead of mapping the file, as is always done for other devices than the CPU");
     app.add_flag("!--no-check-finite", engine.check_finite, "Let boundary values pass that are not finite or beyond 2^100");
 }
 

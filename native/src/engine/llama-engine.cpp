@@ -272,6 +272,8 @@ std::unique_ptr<ShardEngine> make_llama_engine(const LlamaEngineParams & params)
 
     LlamaEngineParams settled = params;
     try {
+        // Mapped, a device's weights are read with much that lies between them in the file, and stay cached beside it.
+        settled.use_mmap = params.use_mmap && is_cpu(find_device(params.device));
         const GgufFile file(settled.model_path);
         const auto     adapter = make_adapter(file);
         if (settled.range.last == 0) {

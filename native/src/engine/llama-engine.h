@@ -28,7 +28,7 @@ struct LlamaEngineParams {
     std::string type_k     = "f16";
     std::string type_v     = "f16";
 
-    bool use_mmap     = true;
+    bool use_mmap     = true;  // where the CPU computes; weights that go to a device are read, not mapped
     bool check_finite = true;  // refuse boundary values, and fail on results, that are not finite or above the limit
     float boundary_limit = BOUNDARY_LIMIT;  // largest magnitude of a boundary value, see finite.h
 

@@ -108,6 +108,7 @@ TEST_P(Load, ReadsTheOwnTensorsAndAtMost16MiBMore) {
     }
 }
 
+// On another device than the CPU both are the same way.
 INSTANTIATE_TEST_SUITE_P(Ways, Load, ::testing::Bool(),
                          [](const auto & info) { return info.param ? "Mmap" : "NoMmap"; });
 

@@ -262,6 +262,14 @@ Transcript expected(const FakeSettings & given, const std::vector<std::vector<in
     return transcript;
 }
 
+void PrintTo(const Transcript & transcript, std::ostream * out) {
+    *out << transcript.tokens.size() << " tokens:";
+    for (const int32_t token : transcript.tokens) {
+        *out << ' ' << token;
+    }
+    *out << ' ' << transcript.ended;
+}
+
 Transcript converse(Conversation & conversation, ExecuteCall & execute, ResultsCall * results,
                     const std::vector<std::vector<int32_t>> & prompt, int n_decode) {
     Transcript transcript;
@@ -275,6 +283,7 @@ Transcript converse(Conversation & conversation, ExecuteCall & execute, ResultsC
         while (executed < frames || (results == nullptr && transcript.tokens.size() < frames)) {
             const auto response = execute.read();
             if (!response) {
+                transcript.ended = "Execute ended: " + execute.end().error_message();
                 return false;
             }
             if (response->has_result()) {
@@ -286,6 +295,7 @@ Transcript converse(Conversation & conversation, ExecuteCall & execute, ResultsC
         while (results != nullptr && transcript.tokens.size() < frames) {
             const auto result = results->next();
             if (!result) {
+                transcript.ended = "Results ended: " + results->end().error_message();
                 return false;
             }
             take(*result);

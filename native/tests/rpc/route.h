@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -148,9 +149,12 @@ private:
 struct Transcript {
     std::vector<int32_t>     tokens;
     std::vector<std::string> logits;
+    std::string              ended;  // how a stream ended that ended too early; says why a comparison fails
 
     bool operator==(const Transcript & other) const { return tokens == other.tokens && logits == other.logits; }
 };
+
+void PrintTo(const Transcript & transcript, std::ostream * out);
 
 // What a whole engine answers, without any network.
 Transcript expected(const FakeSettings & settings, const std::vector<std::vector<int32_t>> & prompt, int n_decode);
