@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dgr_build.lanes.inspect import ask_version, elf_facts
+from dgr_build.lanes.inspect import ask_version, program_facts
 from dgr_build.lanes.package import Subject, package_version
 from dgr_build.lanes.package_tar import make_tar
 from dgr_build.lanes.package_wheel import make_wheel
@@ -35,7 +35,7 @@ int main(int argc, char ** argv) {
 
 
 def _subject(worker, said, **fields):
-    facts = elf_facts(worker)
+    facts = program_facts(worker)
     return Subject(
         lane=said["lane"],
         lane_digest=said["lane_digest"],

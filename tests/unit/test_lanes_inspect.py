@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from dgr_build.errors import CheckError
-from dgr_build.lanes.inspect import ElfFacts, Limits, ask_version, check_elf, check_version, elf_facts
+from dgr_build.lanes.inspect import Limits, ask_version, check_facts, check_version, program_facts
 from dgr_build.lanes.plan import SourceFacts
+from dgr_build.lanes.program_facts import ProgramFacts
 
 _SOURCE = SourceFacts(
     commit="1" * 40,
@@ -33,9 +34,7 @@ _SAID = {
     "isa": "x86-64-v3",
     "backends": ["CPU"],
 }
-_FACTS = ElfFacts(
-    machine="EM_X86_64", needed=("libc.so.6",), loader_paths=("$ORIGIN",), text_relocations=False
-)
+_FACTS = ProgramFacts(machine="EM_X86_64", needed=("libc.so.6",), loader_paths=("$ORIGIN",))
 _LIMITS = Limits(libraries={"libc.so.6"}, run_path=("$ORIGIN",), glibc="2.36", private=())
 
 
@@ -96,7 +95,7 @@ def test_a_program_that_cannot_say_what_it_is_shows_how_it_ended(program, script
 
 
 def test_a_fit_program_passes(program):
-    check_elf(program("true"), _FACTS, replace(_LIMITS, private=[Path("/secret/folder")]))
+    check_facts(program("true"), _FACTS, replace(_LIMITS, private=[Path("/secret/folder")]))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +104,6 @@ def test_a_fit_program_passes(program):
         ({"needed": ("libc.so.6", "libcudart.so.13")}, "libcudart.so.13"),
         ({"loader_paths": ()}, "no folder"),
         ({"loader_paths": ("/opt/build/lib",)}, "/opt/build/lib"),
-        ({"loader_paths": ("$ORIGIN:/opt/build/lib",)}, "/opt/build/lib"),
         ({"loader_paths": ("$ORIGIN", "/opt/build/lib")}, "/opt/build/lib"),
         ({"versions": {"libc.so.6": ("GLIBC_2.2.5", "GLIBC_2.38")}}, "2.38"),
         ({"versions": {"libm.so.6": ("GLIBC_2.37",)}}, "2.37"),
@@ -114,7 +112,7 @@ def test_a_fit_program_passes(program):
 )
 def test_what_a_program_must_not_have_is_named(program, change, shown):
     with pytest.raises(CheckError) as caught:
-        check_elf(program("true"), replace(_FACTS, **change), _LIMITS)
+        check_facts(program("true"), replace(_FACTS, **change), _LIMITS)
     assert shown in caught.value.cause
 
 
@@ -123,9 +121,9 @@ def test_what_a_program_must_not_have_is_named(program, change, shown):
 )
 def test_the_loader_searches_the_stated_folders_in_their_order(program, stated, wanted):
     limits = replace(_LIMITS, run_path=("$ORIGIN", "$ORIGIN/../lib"))
-    facts = replace(_FACTS, loader_paths=(":".join(stated),))
+    facts = replace(_FACTS, loader_paths=stated)
     with nullcontext() if wanted else pytest.raises(CheckError):
-        check_elf(program("true"), facts, limits)
+        check_facts(program("true"), facts, limits)
 
 
 @pytest.mark.parametrize(
@@ -144,13 +142,13 @@ def test_the_glibc_of_a_program_is_the_newest_that_any_symbol_asks_for(versions,
 def test_a_path_of_the_build_inside_a_program_is_found(program):
     limits = replace(_LIMITS, private=[Path("/home of/project")])
     with pytest.raises(CheckError) as caught:
-        check_elf(program("# /home of/project/src/x.cpp"), _FACTS, limits)
+        check_facts(program("# /home of/project/src/x.cpp"), _FACTS, limits)
     assert "/home of/project" in caught.value.cause
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads an ELF file of this system")
 def test_the_libraries_of_a_real_program_are_read():
-    facts = elf_facts(Path(sys.executable).resolve())
+    facts = program_facts(Path(sys.executable).resolve())
     assert any(name.startswith("libc.so") for name in facts.needed)
     assert not facts.text_relocations
     assert facts.glibc != "0"
@@ -159,5 +157,6 @@ def test_the_libraries_of_a_real_program_are_read():
 
 def test_a_file_that_is_no_program_is_refused(tmp_path):
     (tmp_path / "x").write_text("hello")
-    with pytest.raises(CheckError):
-        elf_facts(tmp_path / "x")
+    for path in (tmp_path / "x", tmp_path / "missing", tmp_path):
+        with pytest.raises(CheckError):
+            program_facts(path)

@@ -70,25 +70,6 @@ def _elf(versions, run_path="$ORIGIN", machine=62):
     return head + body + table
 
 
-def _macho(oldest=(14, 0), run_path="@loader_path"):
-    """Return the smallest Mach-O file for arm64 that says which macOS it is for."""
-
-    def command(kind, fixed, text):
-        body = fixed + text.encode() + b"\0"
-        body += bytes(-(8 + len(body)) % 8)
-        return struct.pack("<II", kind, 8 + len(body)) + body
-
-    commands = [
-        struct.pack("<IIIIII", 0x32, 24, 1, oldest[0] << 16 | oldest[1] << 8, 14 << 16, 0),
-        command(0x0C, struct.pack("<IIII", 24, 0, 0, 0), "/usr/lib/libSystem.B.dylib"),
-        command(0x8000001C, struct.pack("<I", 12), run_path),
-    ]
-    head = struct.pack(
-        "<IIIIIIII", 0xFEEDFACF, 0x0100000C, 0, 2, len(commands), sum(map(len, commands)), 0, 0
-    )
-    return head + b"".join(commands)
-
-
 @pytest.fixture
 def subject(tmp_path):
     def make(content=None, **fields):
@@ -151,18 +132,6 @@ def test_the_tag_never_promises_an_older_glibc_than_is_asked_for(minors):
     assert int(tag.split("_")[2]) >= max(minors)
 
 
-@pytest.mark.parametrize(
-    ("oldest", "tag"),
-    [((14, 0), "macosx_14_0_arm64"), ((14, 2), "macosx_15_0_arm64"), ((10, 15), "macosx_10_15_arm64")],
-)
-def test_the_tag_of_a_mac_program_is_its_deployment_target(tmp_path, oldest, tag):
-    program = tmp_path / "program"
-    program.write_bytes(_macho(oldest))
-    target = read_target(program)
-    assert platform_tag(target) == tag
-    assert target.needed == ("/usr/lib/libSystem.B.dylib",)
-
-
 @pytest.mark.parametrize("machine", [(62, "x86_64"), (183, "aarch64")])
 def test_a_program_tells_what_it_needs_of_a_system(tmp_path, machine):
     program = tmp_path / "program"
@@ -175,8 +144,8 @@ def test_a_program_tells_what_it_needs_of_a_system(tmp_path, machine):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"#!/bin/sh\n", _macho()[:40], _elf(_BASE, machine=243), _elf(_BASE)[:100]],
-    ids=["empty", "script", "cut Mach-O", "RISC-V", "cut ELF"],
+    [b"", b"#!/bin/sh\n", _elf(_BASE, machine=243), _elf(_BASE)[:100]],
+    ids=["empty", "script", "RISC-V", "cut ELF"],
 )
 def test_what_is_no_program_for_a_known_system_is_refused(subject, tmp_path, content):
     for make in (make_wheel, make_tar):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dgr_build import console
 from dgr_build.lanes.archives import known_archives
-from dgr_build.lanes.inspect import elf_facts
+from dgr_build.lanes.inspect import program_facts
 from dgr_build.lanes.package import Subject, package_version
 from dgr_build.lanes.package_licenses import archive_licenses
 from dgr_build.lanes.package_tar import make_tar
@@ -44,7 +44,7 @@ def subject_of(here: BuiltHere) -> Subject:
     """Return what is packed of a built lane."""
     ws, planned, built, source = here.ws, here.planned, here.built, here.source
     lane, toolchain, made = planned.chosen.lane, planned.toolchain, planned.made
-    facts = elf_facts(built.worker)
+    facts = program_facts(built.worker)
     archives = known_archives(ws, planned.chosen.environment, toolchain, planned.worker.variables)
     root = made.root if made.kind == "sysroot" and made.root is not None else Path("/")
     licenses = {"dgr-build": ws.project / "LICENSE", "llama.cpp": ws.source / "LICENSE"}
@@ -56,7 +56,7 @@ def subject_of(here: BuiltHere) -> Subject:
         version=package_version(built.version),
         epoch=source.facts.epoch,
         needed=facts.needed,
-        run_path=tuple(path for entry in facts.loader_paths for path in entry.split(":")),
+        run_path=facts.loader_paths,
         requires=lane.wheel_requires,
         provided=lane.wheel_provides,
         licenses=licenses,

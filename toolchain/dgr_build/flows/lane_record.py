@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dgr_build.flows.built_here import BuiltHere
     from dgr_build.flows.lane_checks import Check
     from dgr_build.flows.lane_source import Published
+    from dgr_build.lanes.inspect import Inspected
     from dgr_build.lanes.lane import BuiltLane, Chosen, LanePlan
     from dgr_build.workspace import Workspace
 
@@ -169,7 +170,7 @@ def _inspected(built: BuiltLane, planned: LanePlan) -> Result:
         **({"device_code_for": built.architectures} if built.architectures else {}),
         "needed": built.inspected.needed,
         "run_path": planned.chosen.lane.run_path,
-        "glibc_at_least": built.inspected.glibc,
+        **_oldest_system(built.inspected),
     }
     device = " and device code for just its architectures" if built.architectures else ""
     return Result(
@@ -180,6 +181,12 @@ def _inspected(built: BuiltLane, planned: LanePlan) -> Result:
         shown=json.dumps(shown, sort_keys=True),
         passes=True,
     )
+
+
+def _oldest_system(inspected: Inspected) -> dict[str, str]:
+    if inspected.macos != "0":
+        return {"macos_at_least": inspected.macos}
+    return {"glibc_at_least": inspected.glibc}
 
 
 def _software(here: BuiltHere) -> str:

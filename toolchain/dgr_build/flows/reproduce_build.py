@@ -26,7 +26,7 @@ from dgr_build.flows.lane_source import publish_source
 from dgr_build.lanes.archives import sha256_file
 from dgr_build.lanes.build import Job, Options, build_plan
 from dgr_build.lanes.environment.manage import enter
-from dgr_build.lanes.inspect import Inspected, ask_version, elf_facts
+from dgr_build.lanes.inspect import Inspected, ask_version, program_facts
 from dgr_build.lanes.lane import BuiltLane, LanePlan, choose, plan_lane, worker_places
 from dgr_build.lanes.object_set import build_objects
 from dgr_build.lanes.reproduce import look_around, showing
@@ -91,7 +91,7 @@ def carry_out(order: BuildOrder) -> BuildAnswer:
 def _inspected(planned: LanePlan, job: Job, options: Options) -> BuiltLane:
     """Build the worker; what it must be like was checked where the lane itself was built."""
     built = build_plan(job, options)
-    facts, made = elf_facts(built.program), planned.made
+    facts, made = program_facts(built.program), planned.made
     command = made.command([built.program], read=(built.program.parent,), network=True)
     return BuiltLane(
         lane=planned.worker.lane,
@@ -103,6 +103,7 @@ def _inspected(planned: LanePlan, job: Job, options: Options) -> BuiltLane:
             size=built.program.stat().st_size,
             needed=facts.needed,
             glibc=facts.glibc,
+            macos=facts.macos,
             version=ask_version(built.program, command, made.variables),
         ),
         architectures=(),

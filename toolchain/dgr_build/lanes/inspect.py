@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from elftools.common.exceptions import ELFError
-from elftools.elf.dynamic import DynamicSection
-from elftools.elf.elffile import ELFFile
-from elftools.elf.gnuversions import GNUVerNeedSection
 
 from dgr_build.errors import CheckError
 from dgr_build.lanes.archives import sha256_file
+from dgr_build.lanes.elf import elf_facts
+from dgr_build.lanes.macho import is_macho, macho_facts
+from dgr_build.lanes.program_facts import REMEDY
 from dgr_build.lanes.toolchain import version_numbers
 from dgr_build.process import run
 
@@ -24,37 +21,7 @@ if TYPE_CHECKING:
 
     from dgr_build.lanes.environment.made import Made
     from dgr_build.lanes.plan import Plan
-
-_LOADER_PATHS = ("DT_RPATH", "DT_RUNPATH")
-_DF_TEXTREL = 0x4
-_AGAIN = "build its lane again: dgr-build lane NAME --no-ccache"
-_GLIBC = re.compile(r"^GLIBC_(\d+(?:\.\d+)+)$")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ElfFacts:
-    """What an executable states to the dynamic loader.
-
-    Args:
-        machine: its processor family, as ELF names it.
-        needed: the shared libraries it asks for.
-        loader_paths: folders it tells the loader to search.
-        text_relocations: its code must be written to while it is loaded.
-        versions: of each library, the symbol versions that it must have.
-    """
-
-    machine: str
-    needed: tuple[str, ...]
-    loader_paths: tuple[str, ...]
-    text_relocations: bool
-    versions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    @property
-    def glibc(self) -> str:
-        """The oldest glibc that will do, "0" where that plays no part."""
-        stated = (version for versions in self.versions.values() for version in versions)
-        numbers = [found[1] for version in stated if (found := _GLIBC.match(version))]
-        return max(numbers, key=version_numbers, default="0")
+    from dgr_build.lanes.program_facts import ProgramFacts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +32,8 @@ class Inspected:
         sha256: of the file.
         size: in bytes.
         needed: the shared libraries it asks for.
-        glibc: the lowest version of the C library that it runs on.
+        glibc: the lowest version of the C library that it runs on, "0" where that plays no part.
+        macos: the lowest version of macOS that it runs on, likewise.
         version: what it says about itself.
     """
 
@@ -74,6 +42,7 @@ class Inspected:
     needed: tuple[str, ...]
     glibc: str
     version: dict[str, Any]
+    macos: str = "0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +53,7 @@ class Limits:
         libraries: the shared libraries that it may need.
         run_path: exactly where it may tell the loader to look.
         glibc: the highest version of the C library that it may need.
+        macos: the highest version of macOS that it may need, "0" where the lane states none.
         private: folders of this machine that must not be found inside.
     """
 
@@ -91,70 +61,37 @@ class Limits:
     run_path: tuple[str, ...]
     glibc: str
     private: Sequence[Path]
+    macos: str = "0"
 
 
-def elf_facts(program: Path) -> ElfFacts:
-    """Read what an executable states to the dynamic loader.
+def program_facts(program: Path) -> ProgramFacts:
+    """Read what an executable of Linux or of macOS states to the dynamic loader.
 
     Raises:
-        CheckError: it is no ELF file.
+        CheckError: it is neither, or cannot be read.
     """
-    try:
-        with program.open("rb") as file:
-            elf = ELFFile(file)
-            section = elf.get_section_by_name(".dynamic")
-            tags = list(section.iter_tags()) if isinstance(section, DynamicSection) else []
-            return ElfFacts(
-                machine=str(elf.header["e_machine"]),
-                needed=tuple(_text(tag, "needed") for tag in tags if tag.entry.d_tag == "DT_NEEDED"),
-                loader_paths=tuple(
-                    _text(tag, tag.entry.d_tag[3:].lower())
-                    for tag in tags
-                    if tag.entry.d_tag in _LOADER_PATHS
-                ),
-                text_relocations=any(
-                    tag.entry.d_tag == "DT_TEXTREL"
-                    or (tag.entry.d_tag == "DT_FLAGS" and tag.entry.d_val & _DF_TEXTREL)
-                    for tag in tags
-                ),
-                versions=_versions(elf),
-            )
-    except (ELFError, OSError) as error:
-        raise CheckError(f"{program} cannot be inspected", cause=str(error), remedy=_AGAIN) from error
+    return macho_facts(program) if is_macho(program) else elf_facts(program)
 
 
-def _versions(elf: ELFFile) -> dict[str, tuple[str, ...]]:
-    section = elf.get_section_by_name(".gnu.version_r")
-    if not isinstance(section, GNUVerNeedSection):
-        return {}
-    return {
-        str(needed.name): tuple(str(version.name) for version in versions)
-        for needed, versions in section.iter_versions()
-    }
-
-
-def _text(tag: object, name: str) -> str:
-    return str(getattr(tag, name))  # the library adds these attributes by the tag's kind
-
-
-def check_elf(program: Path, facts: ElfFacts, limits: Limits) -> None:
+def check_facts(program: Path, facts: ProgramFacts, limits: Limits) -> None:
     """Check that a program needs no more of a system than the lane admits, and tells no path of the build.
 
     Args:
         program: the executable.
-        facts: see `elf_facts`.
+        facts: see `program_facts`.
         limits: what it may state.
 
     Raises:
         CheckError: it does; everything found is named.
     """
     found = [f"it needs {name}" for name in facts.needed if name not in limits.libraries]
-    searched = [path for entry in facts.loader_paths for path in entry.split(":")]
-    if tuple(searched) != limits.run_path:
-        paths = ":".join(searched) or "no folder"
+    if facts.loader_paths != limits.run_path:
+        paths = ":".join(facts.loader_paths) or "no folder"
         found.append(f"it tells the loader to search {paths}, not {':'.join(limits.run_path)} as stated")
     if version_numbers(facts.glibc) > version_numbers(limits.glibc):
         found.append(f"it needs glibc {facts.glibc}, the lane promises {limits.glibc}")
+    if version_numbers(facts.macos) > version_numbers(f"{limits.macos}.0.0"):  # 14 is stated, 14.0 is read
+        found.append(f"it needs macOS {facts.macos}, the lane promises {limits.macos}")
     if facts.text_relocations:
         found.append("its code has relocations")
     content = program.read_bytes()
@@ -193,7 +130,7 @@ def ask_version(
         raise CheckError(
             f"{program.name} cannot say what it is",
             cause=f"{done.command}: {how}\n{(done.stderr or done.stdout).strip()}",
-            remedy=_AGAIN,
+            remedy=REMEDY,
         )
     return said
 
@@ -249,8 +186,8 @@ def inspect_worker(
     Raises:
         CheckError: something is not as the lane states it.
     """
-    facts = elf_facts(program)
-    check_elf(program, facts, limits)
+    facts = program_facts(program)
+    check_facts(program, facts, limits)
     said = ask_version(program, made.command([program], read=(program.parent,), network=True), made.variables)
     check_version(said, plan, must_contain)
     return Inspected(
@@ -258,5 +195,6 @@ def inspect_worker(
         size=program.stat().st_size,
         needed=facts.needed,
         glibc=facts.glibc,
+        macos=facts.macos,
         version=said,
     )

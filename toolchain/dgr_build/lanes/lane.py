@@ -239,6 +239,7 @@ def inspect_lane(ws: Workspace, planned: LanePlan, worker: Built, reference: Bui
         libraries={*matrix.defaults.needed_libraries, *lane.extra_libraries},
         run_path=lane.run_path,
         glibc=planned.toolchain.libc.removeprefix("glibc ") or "0",
+        macos=str(lane.cmake.get("CMAKE_OSX_DEPLOYMENT_TARGET", "0")),
         private=(ws.project, ws.root),
     )
     seen = inspect_worker(worker.program, plan, limits, made=planned.made, must_contain=lane.must_contain)

@@ -1,4 +1,4 @@
-"""Which systems a built program runs on: read from its ELF or Mach-O header, told as a wheel's platform tag.
+"""Which systems a built program runs on, told as a wheel's platform tag.
 
 The manylinux tags are promises about glibc and the compiler's libraries (PEP 600). `_ROWS` holds what each of
 them grants, in the steps that auditwheel checks by, so that its verdict and ours are the same.
@@ -7,18 +7,22 @@ them grants, in the steps that auditwheel checks by, so that its verdict and our
 from __future__ import annotations
 
 import re
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dgr_build.errors import CheckError
-from dgr_build.lanes.inspect import elf_facts
+from dgr_build.lanes.inspect import program_facts
+from dgr_build.lanes.toolchain import version_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
-_MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
+# As the formats name them, ELF and Mach-O, and as a wheel's tag does.
+_MACHINES = {
+    "linux": {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"},
+    "macos": {"ARM64": "arm64", "x86_64": "x86_64"},
+}
 
 # Every Linux that a manylinux tag covers has these.
 BASE_LIBRARIES = frozenset(
@@ -49,13 +53,7 @@ _ROWS = (
 # Versions that are names: what they came with.
 _NAMED = {"GLIBC_ABI_DT_RELR": (2, 36), "CXXABI_TM_1": (1, 3, 7), "CXXABI_FLOAT128": (1, 3, 7)}
 
-_MACHO_64 = 0xFEEDFACF
-_MACHO_ARM64 = 0x0100000C
-_LC_LOAD_DYLIB = 0x0C
-_LC_RPATH = 0x8000001C
-_LC_BUILD_VERSION = 0x32
-_MACOS = 1
-_FIRST_NUMBERED_BY_MAJOR = 11  # since macOS 11 a tag's minor number is 0
+_FIRST_NUMBERED_BY_MAJOR = 11  # since macOS 11 the minor number of a tag is 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +74,7 @@ class Target:
     needed: tuple[str, ...]
     loader_paths: tuple[str, ...]
     versions: Mapping[str, tuple[str, ...]]
-    minimum: tuple[int, int] | tuple[()] = ()
+    minimum: tuple[int, ...] = ()
 
     def newest(self, library: str) -> dict[str, str]:
         """Return the newest version of each family of symbols that is asked of a library."""
@@ -99,25 +97,23 @@ def read_target(program: Path) -> Target:
     """Read from a program what it needs of a system.
 
     Raises:
-        CheckError: it is neither an ELF nor a 64-bit Mach-O program, or for a processor without a name here.
+        CheckError: it is no program of Linux or macOS, or for a processor without a name here.
     """
-    with program.open("rb") as file:
-        start = file.read(4)
-    if start == struct.pack("<I", _MACHO_64):
-        return _macho(program)
-    facts = elf_facts(program)
-    if facts.machine not in _MACHINES:
+    facts = program_facts(program)
+    machines = _MACHINES[facts.system]
+    if facts.machine not in machines:
         raise CheckError(
             f"{program.name} is for a processor that no package is made for",
-            cause=f"ELF names it {facts.machine}; there are {', '.join(_MACHINES)}",
+            cause=f"its file names it {facts.machine}; there are {', '.join(machines)}",
             remedy="build the lane for one of these processors",
         )
     return Target(
-        system="linux",
-        machine=_MACHINES[facts.machine],
+        system=facts.system,
+        machine=machines[facts.machine],
         needed=facts.needed,
-        loader_paths=tuple(path for entry in facts.loader_paths for path in entry.split(":")),
+        loader_paths=facts.loader_paths,
         versions=facts.versions,
+        minimum=version_numbers(facts.macos) if facts.system == "macos" else (),
     )
 
 
@@ -133,9 +129,12 @@ def platform_tag(target: Target, provided: Collection[str] = ()) -> str:
         provided: libraries that the wheel's requirements bring.
     """
     if target.system == "macos":
-        major, minor = target.minimum or (_FIRST_NUMBERED_BY_MAJOR, 0)
-        if major >= _FIRST_NUMBERED_BY_MAJOR and minor:
-            major, minor = major + 1, 0  # 14.2 has no tag: the next that is surely new enough
+        major, minor, *patch = target.minimum
+        if major >= _FIRST_NUMBERED_BY_MAJOR:
+            # 14.2 has no tag: the next that is surely new enough
+            major, minor = (major + 1, 0) if minor or any(patch) else (major, 0)
+        elif any(patch):
+            minor += 1
         return f"macosx_{major}_{minor}_{target.machine}"
     foreign = [name for name in target.needed if name not in BASE_LIBRARIES and name not in provided]
     floor = None if foreign else _manylinux(target)
@@ -168,52 +167,3 @@ def _manylinux(target: Target) -> tuple[int, ...] | None:
         if all(want <= granted for want, granted in zip(wanted, row, strict=True)):
             return row[0]
     return None
-
-
-def _macho(program: Path) -> Target:
-    data = program.read_bytes()
-    needed, paths, minimum = [], [], None
-    try:
-        (processor,) = struct.unpack_from("<I", data, 4)
-        for command, body in _load_commands(data):
-            if command == _LC_LOAD_DYLIB:
-                needed.append(_text(body))
-            elif command == _LC_RPATH:
-                paths.append(_text(body))
-            elif command == _LC_BUILD_VERSION:
-                system, oldest = struct.unpack_from("<II", body, 8)
-                minimum = (oldest >> 16, oldest >> 8 & 0xFF) if system == _MACOS else None
-    except (struct.error, ValueError) as error:
-        raise CheckError(
-            f"{program} cannot be inspected", cause=str(error), remedy="build it again: dgr-build lane metal"
-        ) from error
-    if minimum is None:
-        raise CheckError(
-            f"{program.name} does not say which macOS it is for",
-            cause="it has no build version of macOS",
-            remedy="the lane states CMAKE_OSX_DEPLOYMENT_TARGET; build it again: dgr-build lane metal",
-        )
-    return Target(
-        system="macos",
-        machine="arm64" if processor == _MACHO_ARM64 else "x86_64",
-        needed=tuple(needed),
-        loader_paths=tuple(paths),
-        versions={},
-        minimum=minimum,
-    )
-
-
-def _load_commands(data: bytes) -> Iterator[tuple[int, bytes]]:
-    (count,) = struct.unpack_from("<I", data, 16)
-    at = 32
-    for _ in range(count):
-        command, size = struct.unpack_from("<II", data, at)
-        if size < 8 or at + size > len(data):  # noqa: PLR2004 - kind and size themselves
-            raise ValueError(f"a load command of {size} bytes at {at}")
-        yield command, data[at : at + size]
-        at += size
-
-
-def _text(body: bytes) -> str:
-    (offset,) = struct.unpack_from("<I", body, 8)
-    return body[offset:].split(b"\0", 1)[0].decode()
