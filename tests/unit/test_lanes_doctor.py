@@ -114,6 +114,78 @@ def test_a_lane_of_a_debian_root_needs_no_compiler_of_the_machine(machine, lane)
     assert _missing(examine(_MATRIX, lane, host=machine)) == []
 
 
+@pytest.mark.parametrize("lane", ["rocm", "vulkan"])
+def test_what_makes_and_enters_a_root_is_looked_for_in_the_callers_path_alone(machine, lane):
+    bare = dataclasses.replace(machine, path=("/opt/bin",))
+    assert _missing(examine(_MATRIX, lane, host=bare)) == ["mmdebstrap", "bubblewrap"]
+    for name in ("mmdebstrap", "bwrap"):
+        (machine.root / "opt/bin").mkdir(parents=True, exist_ok=True)
+        (machine.root / "usr/bin" / name).rename(machine.root / "opt/bin" / name)
+    found = examine(_MATRIX, lane, host=bare)
+    assert _missing(found) == []
+    assert _finding(found, "bubblewrap").path == str(machine.root / "opt/bin/bwrap")
+
+
+@pytest.fixture
+def somebody(machine):
+    """The made-up machine as a user sees it who is not root and has everything that such a user needs."""
+    for name in ("newuidmap", "newgidmap"):
+        _program(machine.root / "usr/bin", name, "usage", 1)
+    (machine.root / "etc").mkdir()
+    for name in ("subuid", "subgid"):
+        (machine.root / "etc" / name).write_text("other:100000:65536\nsomebody:165536:65536\n")
+    return dataclasses.replace(machine, uid=1000, user="somebody")
+
+
+_IDS = "subordinate ids of somebody"
+
+
+@pytest.mark.parametrize("lane", ["rocm", "vulkan"])
+def test_who_is_not_root_needs_ids_of_their_own_to_make_a_root(somebody, lane):
+    assert _missing(examine(_MATRIX, lane, host=somebody)) == []
+    for name in ("subuid", "subgid"):
+        (somebody.root / "etc" / name).unlink()
+    (somebody.root / "usr/bin/newgidmap").unlink()
+    findings = examine(_MATRIX, lane, host=somebody)
+    assert _missing(findings) == ["programs that map ids", _IDS]
+    assert _finding(findings, "programs that map ids").remedy == "apt-get install uidmap"
+    assert _finding(findings, "programs that map ids").note == "no newgidmap"
+    assert _finding(findings, _IDS).remedy == (
+        "usermod --add-subuids 100000-165535 --add-subgids 100000-165535 somebody (as root)"
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ["", "1000:165536:65536", "somebody:165536:1000", "somebody:165536", "somebody:x:y"]
+)
+def test_only_the_file_that_lacks_ids_is_named_with_ids_that_nobody_has(somebody, line):
+    (somebody.root / "etc/subgid").write_text(f"other:100000:65536\n{line}\nmore:231072:65536\n")
+    found = _finding(examine(_MATRIX, "vulkan", host=somebody), _IDS)
+    assert not found.met
+    assert "/etc/subgid" in found.note
+    assert "/etc/subuid" not in found.note
+    assert found.remedy == "usermod --add-subgids 296608-362143 somebody (as root)"
+
+
+def test_ids_are_asked_of_nobody_who_makes_no_root(somebody, machine):
+    for name in ("subuid", "subgid"):
+        (somebody.root / "etc" / name).unlink()
+    made = Reach(made=True, root=machine.root)
+    for host, lane, state in ((machine, "vulkan", Reach(made=False)), (somebody, "vulkan", made)):
+        names = [finding.name for finding in examine(_MATRIX, lane, host=host, state=state)]
+        assert not [name for name in names if "ids" in name]
+    for lane in ("cpu", "cuda"):
+        assert _missing(examine(_MATRIX, lane, host=somebody)) == []
+
+
+def test_fakechroot_does_in_place_of_ids_as_it_does_for_mmdebstrap(somebody):
+    (somebody.root / "etc/subuid").unlink()
+    _program(somebody.root / "usr/bin", "fakechroot", "2.20")
+    found = _finding(examine(_MATRIX, "vulkan", host=somebody), _IDS)
+    assert found.met
+    assert "fakechroot" in found.note
+
+
 def test_a_lane_of_wheels_needs_no_debian_tools(machine):
     for name in ("mmdebstrap", "bwrap"):
         (machine.root / "usr/bin" / name).unlink()

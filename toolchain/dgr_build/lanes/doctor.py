@@ -13,6 +13,7 @@ from dgr_build.lanes.finding import Finding
 from dgr_build.lanes.host import Host, read_cpu_flags, same_machine, this_machine
 from dgr_build.lanes.host_tools import examine_tools
 from dgr_build.lanes.requirements import Place, look
+from dgr_build.lanes.subordinate_ids import examine_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,10 +45,15 @@ def examine(
     able = all(finding.met for finding in found)
     if able and environment.kind != "sysroot":
         found += examine_tools(environment, host, lane_name)
+    caller = Place(folders=host.path, root=host.root)
     # What exists anywhere will do here; compilers come from the environment's own folders only.
     here = Place(folders=tuple(dict.fromkeys([*environment.path, *host.path])), root=host.root)
     if able:
-        found += [look(needed, here) for needed in known().environment.get(environment.kind, ())]
+        # What makes and enters a root is started by the caller's PATH; in the root nothing of it counts.
+        made_by = caller if environment.kind == "sysroot" else here
+        found += [look(needed, made_by) for needed in known().environment.get(environment.kind, ())]
+        if environment.kind == "sysroot" and not state.made:
+            found += examine_ids(host, caller)
     found += look_for_required(matrix, lane_name, here, state, {finding.name for finding in found})
     if able:
         found += _fitting(lane, matrix, found, state)

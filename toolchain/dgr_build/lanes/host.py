@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import pwd
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ class Host:
         cpu_flags: what its processor can do, as Linux names it; None where that cannot be told.
         path: the folders of the caller's PATH.
         root: where its absolute paths start.
+        uid: who asks, as a number; 0 is root.
+        user: who asks, by name.
         disk: bytes free where lanes are built, None where nobody looked.
         memory: bytes that can be used now, None likewise.
     """
@@ -33,6 +36,8 @@ class Host:
     cpu_flags: frozenset[str] | None
     path: tuple[str, ...] = ()
     root: Path = Path("/")
+    uid: int = 0
+    user: str = "root"
     disk: int | None = None
     memory: int | None = None
 
@@ -48,6 +53,8 @@ def this_machine(build_folder: Path | None = None) -> Host:
         machine=platform.machine(),
         cpu_flags=read_cpu_flags(_CPUINFO) if _CPUINFO.exists() else None,
         path=tuple(os.environ.get("PATH", os.defpath).split(os.pathsep)),
+        uid=os.geteuid(),
+        user=_user(os.geteuid()),
         disk=None if build_folder is None else _free(build_folder),
         memory=None if build_folder is None else available_memory(),
     )
@@ -66,6 +73,13 @@ def read_cpu_flags(cpuinfo: Path) -> frozenset[str]:
 def same_machine(one: str, other: str) -> bool:
     """Tell whether two names mean one family of processors: macOS and Linux differ over arm64."""
     return _family(one) == _family(other)
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)  # a container may run as somebody that it does not know
 
 
 def _family(machine: str) -> str:
