@@ -10,7 +10,13 @@ from dgr_build.documents.matrix import load_matrix
 from dgr_build.errors import CheckError, HostError, UsageError
 from dgr_build.flows import run
 from dgr_build.flows.lane_trial import run_trial, trials
-from dgr_build.flows.programs import lane_digest_of, reference_of, worker_of
+from dgr_build.flows.programs import (
+    lane_digest_of,
+    program_of,
+    reference_of,
+    software_device,
+    worker_of,
+)
 from dgr_build.lanes.environment.made import Made
 from dgr_build.lanes.lane import Chosen
 
@@ -107,6 +113,47 @@ def test_a_worker_that_cannot_start_here_says_why(ws, matrix, built):
     with pytest.raises(CheckError) as caught:
         lane_digest_of(worker_of(ws, matrix, "cuda"))
     assert "libcudart.so.13" in caught.value.cause
+
+
+@pytest.fixture
+def listing(ws, project_root, built):
+    """A maker of workers for a device, which list what they are told to."""
+    lane = load_matrix(project_root / "lanes" / "matrix.toml").lane["vulkan"]
+    made = Made(name="host", kind="host", digest="")
+
+    def make(*lines, code=0):
+        text = " ".join(f"'{line}'" for line in lines)
+        path = built("vulkan", script=f'[ "$1" = --list-devices ] && printf "%s\\n" {text}; exit {code}')
+        return program_of(ws, lane, path, made)
+
+    return make
+
+
+@pytest.mark.parametrize("expected", [False, True])
+@pytest.mark.parametrize(
+    ("listed", "software"),
+    [
+        ("Vulkan0: llvmpipe (LLVM 19.1.7, 256 bits)", True),
+        ("Vulkan0: SwiftShader Device (Subzero)", True),
+        ("Vulkan0: NVIDIA H200", False),
+    ],
+)
+def test_what_a_worker_lists_decides_whether_it_computes_on_software(listing, listed, software, expected):
+    worker = listing("Vulkan1: llvmpipe of another", listed, "CPU: a processor")
+    found = software_device(worker, "vulkan", expected=expected)
+    assert found == (f"the software device {listed}" if software else "")
+
+
+@pytest.mark.parametrize("expected", [False, True])
+@pytest.mark.parametrize(("lines", "code"), [(["CPU: a processor"], 0), (["Vulkan0: llvmpipe"], 1)])
+def test_a_worker_that_does_not_list_its_device_is_taken_as_the_machine_looks(listing, lines, code, expected):
+    assert bool(software_device(listing(*lines, code=code), "vulkan", expected=expected)) == expected
+
+
+def test_a_lane_that_computes_on_the_processor_is_not_asked(ws, matrix, built):
+    built("cpu", script="touch $0.asked")
+    assert software_device(worker_of(ws, matrix, "cpu"), "cpu", expected=False) == ""
+    assert not list(ws.build("cpu").glob("bin/*.asked"))
 
 
 def test_a_trial_runs_the_worker_that_was_built_though_another_profile_is_newer(

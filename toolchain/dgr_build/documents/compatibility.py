@@ -49,12 +49,14 @@ class Device(Document):
         name: what a person calls it.
         files: device files, one of which shows that it is there.
         software: the package of an environment whose driver does in place of hardware, "" for none.
+        software_names: what devices that are no hardware have in their descriptions.
         remedy: how to get it.
     """
 
     name: Filled
     files: Annotated[tuple[Filled, ...], Field(min_length=1)]
     software: str = ""
+    software_names: tuple[Filled, ...] = ()
     remedy: Filled
 
 

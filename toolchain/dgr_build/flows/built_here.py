@@ -21,7 +21,7 @@ class BuiltHere:
         built: what came of it.
         source: from what.
         idle: why it cannot be run on this machine, "" when it can.
-        stand_in: what it computes on here is a software device, not hardware.
+        software: the software device that it computes on here, "" for hardware.
     """
 
     ws: Workspace
@@ -29,4 +29,4 @@ class BuiltHere:
     built: BuiltLane
     source: Published
     idle: str = ""
-    stand_in: bool = False
+    software: str = ""

@@ -17,6 +17,7 @@ from dgr_build.flows.lane_package import KINDS, pack
 from dgr_build.flows.lane_record import has_published_worker, publish_record, record, require_publishable
 from dgr_build.flows.lane_refused import refused_record
 from dgr_build.flows.lane_source import Published, publish_source
+from dgr_build.flows.programs import program_of, software_device
 from dgr_build.flows.reproduce import Wanted, reproduce
 from dgr_build.lanes.build import Options
 from dgr_build.lanes.doctor import can_build, examine, refuse
@@ -228,8 +229,10 @@ class _Story:
         return self._with_built(planned, built, source)
 
     def _with_built(self, planned: LanePlan, built: BuiltLane, source: Published) -> Outcome:
+        lane, worker = self.chosen.lane, program_of(self.ws, self.chosen.lane, built.worker, planned.made)
+        software = "" if self.idle else software_device(worker, lane.backend, expected=self.stand_in)
         here = BuiltHere(
-            ws=self.ws, planned=planned, built=built, source=source, idle=self.idle, stand_in=self.stand_in
+            ws=self.ws, planned=planned, built=built, source=source, idle=self.idle, software=software
         )
         checks: dict[str, Check] = {}
         for name in CHECKS if not self.idle else ():

@@ -115,7 +115,7 @@ def _record(here: BuiltHere, checks: Mapping[str, Check]) -> Record:
             why = "--reproduce" if name == REPRODUCE else here.idle or "was not asked for"
             results.append(Result(criterion=criterion, verdict="not run", needs=why, passes=False))
             continue
-        soft = _software(here) if name != REPRODUCE else ""
+        soft = here.software if name != REPRODUCE else ""
         results.append(
             Result(
                 criterion=check.criterion,
@@ -189,15 +189,10 @@ def _oldest_system(inspected: Inspected) -> dict[str, str]:
     return {"glibc_at_least": inspected.glibc}
 
 
-def _software(here: BuiltHere) -> str:
-    """Return the software device that the checks ran on, "" for hardware."""
-    return "a software device" if here.stand_in else ""
-
-
 def _limitations(here: BuiltHere) -> tuple[str, ...]:
     if here.idle:
         return (_NOT_RUN,)
-    return (*_LIMITATIONS, *((_SOFTWARE,) if _software(here) else ()))
+    return (*_LIMITATIONS, *((_SOFTWARE,) if here.software else ()))
 
 
 def _command(check: Check, private: Mapping[str, str]) -> Command:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import TYPE_CHECKING
 
 from dgr_build.errors import HostError
 from dgr_build.lanes.build import PROGRAMS
+from dgr_build.lanes.compatibility import known
 from dgr_build.lanes.environment.manage import enter
 from dgr_build.lanes.inspect import ask_version
+from dgr_build.process import run
 from dgr_build.route.program import Program
 
 if TYPE_CHECKING:
@@ -80,6 +83,27 @@ def lane_digest_of(program: Program) -> str:
     """
     command = program.enter([program.path], read=(program.path.parent,))
     return str(ask_version(program.path, command, program.variables).get("lane_digest"))
+
+
+def software_device(program: Program, backend: str, *, expected: bool) -> str:
+    """Return the software device that a worker computes on here, "" for hardware.
+
+    Args:
+        program: the worker.
+        backend: its lane's.
+        expected: what the machine looks like, which counts where the worker does not list its device.
+    """
+    device = known().device.get(backend)
+    if device is None or program.device == "CPU":
+        return ""
+    command = program.enter([program.path, "--list-devices"], read=(program.path.parent,))
+    done = run(command, env={**os.environ, **program.variables}, timeout=program.start_s)
+    lines = done.stdout.splitlines() if done.returncode == 0 else []
+    listed = next((line for line in lines if line.startswith(f"{program.device}: ")), None)
+    if listed is None:
+        return "a software device" if expected else ""
+    named = any(name.casefold() in listed.casefold() for name in device.software_names)
+    return f"the software device {listed}" if named else ""
 
 
 def _not_built(lane_name: str, path: Path) -> HostError:
