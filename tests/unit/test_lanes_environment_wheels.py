@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import platform
 import shutil
 import zipfile
 
@@ -13,7 +14,7 @@ from dgr_build.documents.environment_lock import load_lock
 from dgr_build.documents.matrix import Environment, load_matrix
 from dgr_build.errors import HostError, ProofError, SourceUnavailableError, UsageError
 from dgr_build.lanes.environment import manage, wheels
-from dgr_build.lanes.environment.state import state
+from dgr_build.lanes.environment.state import machine_of, state
 from dgr_build.source import download
 
 _PLATFORM = "manylinux_2_17_x86_64"
@@ -54,13 +55,21 @@ def wheel(tmp_path, monkeypatch):
 
 @pytest.fixture
 def matrix(project_root):
-    """A maker of matrices whose environment `kit` is the given wheels."""
+    """A maker of matrices whose environment `kit` is the given wheels, with lanes of the given machines."""
     whole = load_matrix(project_root / "lanes" / "matrix.toml")
+    isa = {"x86_64": "x86-64-v3", "aarch64": "armv8-2"}
 
-    def make(*named):
+    def make(*named, machines=("x86_64",)):
         named = named or ("made-runtime==1.0", "made-compiler==1.0")
         kit = Environment(kind="wheels", summary="made", path=("/usr/bin",), gcc="11", wheels=named)
-        return whole.model_copy(update={"environment": {**whole.environment, "kit": kit}})
+        lanes = {
+            f"kit-{machine}": whole.lane["cuda"].model_copy(
+                update={"environment": "kit", "isa": isa[machine]}
+            )
+            for machine in machines
+        }
+        changes = {"environment": {**whole.environment, "kit": kit}, "lane": {**whole.lane, **lanes}}
+        return whole.model_copy(update=changes)
 
     return make
 
@@ -196,6 +205,56 @@ def test_a_wheel_for_another_machine_is_passed_over(ws, wheel, matrix):
     wheel("made-runtime", _RUNTIME, platform="manylinux_2_17_aarch64")
     with pytest.raises(SourceUnavailableError):
         manage.renew_lock(ws, matrix(), "kit")
+
+
+def test_wheels_are_taken_for_the_machine_of_the_lanes_that_are_built_with_them(ws, wheel, matrix):
+    for name, files in (("made-runtime", _RUNTIME), ("made-compiler", _COMPILER)):
+        wheel(name, files, platform="manylinux_2_17_aarch64")
+    for machine in ("aarch64", "x86_64"):
+        _, lock = manage.renew_lock(ws, matrix(machines=(machine,)), "kit")
+        assert all(file.file.endswith(f"_{machine}.whl") for file in lock.files)
+
+
+def test_an_environment_of_lanes_for_two_machines_is_not_locked(ws, wheel, matrix):
+    with pytest.raises(UsageError) as caught:
+        manage.renew_lock(ws, matrix(machines=("x86_64", "aarch64")), "kit")
+    assert "kit-aarch64" in caught.value.cause
+
+
+def test_an_environment_without_lanes_is_for_this_machine(matrix, monkeypatch):
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    assert machine_of(matrix(machines=()), "kit") == "riscv64"
+
+
+def test_the_very_file_that_is_locked_is_fetched_whatever_else_has_its_version(ws, made, matrix, wheel):
+    manage.remove_made(ws, matrix(), "kit")
+    shutil.rmtree(ws.downloads)
+    for other in ("manylinux_2_17_aarch64", "manylinux_2_28_x86_64"):
+        wheel("made-runtime", {**_RUNTIME, "nvidia/other.py": b""}, platform=other)
+    assert manage.create(ws, matrix(), "kit") == made
+    assert not (made.root.parent / "other.py").exists()
+
+
+@pytest.mark.parametrize("top", ["nvidia/cu14", "nvidia/cu9"])
+def test_the_release_of_a_toolkit_is_that_of_its_wheels(ws, wheel, matrix, top):
+    for name, files in (("made-runtime", _RUNTIME), ("made-compiler", _COMPILER)):
+        wheel(name, {path.replace(_TOP, top): content for path, content in files.items()})
+    manage.renew_lock(ws, matrix(), "kit")
+    made = manage.create(ws, matrix(), "kit")
+    assert made.root.parts[-2:] == tuple(top.split("/"))
+    assert made.variables["LD_LIBRARY_PATH"] == str(made.root / "lib")
+
+
+@pytest.mark.parametrize("top", ["nvidia/cu14", "nvidia/cuda_runtime"])
+def test_wheels_of_several_releases_or_of_none_are_no_toolkit(ws, wheel, matrix, top):
+    moved = {path.replace(_TOP, top): content for path, content in _RUNTIME.items()}
+    wheel("made-runtime", moved)
+    named = ("made-runtime==1.0", "made-compiler==1.0") if top.endswith("14") else ("made-runtime==1.0",)
+    manage.renew_lock(ws, matrix(*named), "kit")
+    with pytest.raises(HostError) as caught:
+        manage.create(ws, matrix(*named), "kit")
+    assert "nvidia/cu" in caught.value.cause
+    assert not state(ws, matrix(*named), "kit").made
 
 
 @pytest.fixture

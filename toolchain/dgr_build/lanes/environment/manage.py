@@ -11,7 +11,14 @@ from dgr_build.documents.environment_lock import save_lock
 from dgr_build.errors import HostError, UsageError
 from dgr_build.lanes.environment import sysroot, wheels
 from dgr_build.lanes.environment.made import Made
-from dgr_build.lanes.environment.state import definition_digest, find, folder_of, made_folders, state
+from dgr_build.lanes.environment.state import (
+    definition_digest,
+    find,
+    folder_of,
+    machine_of,
+    made_folders,
+    state,
+)
 from dgr_build.workspace import publish, remove, staging, sweep
 
 if TYPE_CHECKING:
@@ -71,7 +78,7 @@ def renew_lock(ws: Workspace, matrix: Matrix, name: str) -> tuple[EnvironmentLoc
         the lock before, None where there was none that could be read, and the lock now.
 
     Raises:
-        UsageError: an environment of this machine has no lock.
+        UsageError: an environment of this machine has no lock, or lanes of several machines share one.
         HostError, SourceUnavailableError: something cannot be had.
     """
     definition = find(matrix, name)
@@ -88,7 +95,7 @@ def renew_lock(ws: Workspace, matrix: Matrix, name: str) -> tuple[EnvironmentLoc
             log = ws.logs("environment") / f"{name}.log"
             lock = sysroot.resolve(definition, stated, ws.debs, log)
         else:
-            lock = wheels.resolve(definition, stated, ws.downloads)
+            lock = wheels.resolve(definition, stated, ws.downloads, machine=machine_of(matrix, name))
         save_lock(ws.environment_lock(name), lock)
     return before, lock
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +116,23 @@ def find(matrix: Matrix, name: str) -> Environment:
             remedy="dgr-build env show lists them",
         )
     return matrix.environment[name]
+
+
+def machine_of(matrix: Matrix, name: str) -> str:
+    """Return the processor family that an environment is for: that of its lanes, this machine's without any.
+
+    Raises:
+        UsageError: its lanes are for several.
+    """
+    lanes = {key: lane.isa for key, lane in matrix.lane.items() if lane.environment == name}
+    machines = sorted({matrix.isa[isa].machine for isa in lanes.values()}) or [platform.machine()]
+    if len(machines) > 1:
+        raise UsageError(
+            f"environment {name} cannot be for {' and for '.join(machines)} at once",
+            cause=f"its lanes are {', '.join(lanes)}",
+            remedy="state an environment for each of these machines in lanes/matrix.toml",
+        )
+    return machines[0]
 
 
 def definition_digest(definition: Environment) -> str:

@@ -21,13 +21,18 @@ if TYPE_CHECKING:
     from dgr_build.source.index import Index
 
 _UNKNOWN_SIZE = 1 << 30  # of a wheel that no lock knows yet; a download may not grow past twice of it
-_MACHINE = "x86_64"
-_RELEASE = "13"
+_TOPS = "nvidia/cu[0-9]*"  # where the wheels of one release of CUDA put everything, since 13
 _REMEDY = "choose other versions of the wheels in lanes/matrix.toml, and lock again: dgr-build env lock"
 
 
-def resolve(definition: Environment, definition_digest: str, cache: Path) -> EnvironmentLock:
+def resolve(definition: Environment, definition_digest: str, cache: Path, *, machine: str) -> EnvironmentLock:
     """Find and download the wheels of a definition, and lock what came.
+
+    Args:
+        definition: names the wheels.
+        definition_digest: see `state.definition_digest`.
+        cache: where they come to lie.
+        machine: the processor family that they must be for, as the names of wheels say it.
 
     Raises:
         SourceUnavailableError: no index has one of them, or it does not come.
@@ -44,7 +49,7 @@ def resolve(definition: Environment, definition_digest: str, cache: Path) -> Env
                     f"the wheel {named} has no exact version",
                     remedy="write NAME==VERSION in lanes/matrix.toml",
                 )
-            wanted = Wanted(package=package, version=version, kind="wheel", platform=_MACHINE)
+            wanted = Wanted(package=package, version=version, kind="wheel", platform=machine)
             link = packages.find(wanted)
             path = cache / link.filename
             with lock_file(cache / f".{path.name}.lock", f"the download of {path.name}"):
@@ -110,14 +115,27 @@ def assemble(lock: EnvironmentLock, cache: Path, folder: Path) -> None:
 
 
 def toolkit(folder: Path) -> Path:
-    """Return the toolkit's own root in the folder its wheels were unpacked into."""
-    return folder / "nvidia" / f"cu{_RELEASE}"
+    """Return the toolkit's own root in the folder its wheels were unpacked into.
+
+    Raises:
+        HostError: the wheels hold none, or parts of several releases.
+    """
+    found = sorted(path for path in folder.glob(_TOPS) if path.is_dir())
+    if len(found) != 1:
+        held = " and ".join(str(path.relative_to(folder)) for path in found)
+        raise HostError(
+            "the wheels make no toolkit",
+            cause=f"they hold parts of {held}" if found else f"none of them holds {_TOPS}",
+            remedy=_REMEDY,
+        )
+    return found[0]
 
 
 def _download(packages: Index, file: LockedFile, cache: Path) -> None:
     final = cache / file.file
     part = final.with_name(final.name + ".part")
-    wanted = Wanted(package=file.package, version=file.version, kind="wheel", platform=_MACHINE)
+    # By its whole name: an index may have the same version for several machines.
+    wanted = Wanted(package=file.package, version=file.version, kind="wheel", platform=file.file)
     with lock_file(cache / f".{final.name}.lock", f"the download of {final.name}"):
         if _whole(final, file):
             return
@@ -201,7 +219,7 @@ def _complete(root: Path) -> None:
         raise HostError(
             "the wheels make no toolkit",
             cause=f"{libraries} is not among what they hold",
-            remedy="dgr-build env show cuda-wheels lists them; a runtime library must be one of them",
+            remedy="dgr-build env show NAME --files lists them; a runtime library must be one of them",
         )
     for library in sorted(libraries.glob("lib*.so.*")):
         plain = library.with_name(library.name.partition(".so.")[0] + ".so")
