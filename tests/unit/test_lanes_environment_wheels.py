@@ -284,6 +284,22 @@ def test_a_cached_wheel_that_the_index_states_otherwise_is_not_locked(ws, wheel,
     assert cached.read_bytes() == whole
 
 
+def test_a_cached_wheel_of_which_nothing_is_stated_is_had_anew(ws, wheel, matrix):
+    runtime = wheel("made-runtime", _RUNTIME)
+    ws.downloads.mkdir(parents=True, exist_ok=True)
+    for name in (runtime.name, runtime.name + ".part"):
+        (ws.downloads / name).write_bytes(b"left by another package of this name")
+    _, lock = manage.renew_lock(ws, matrix(), "kit")
+    assert lock.files[1].sha256 == hashlib.sha256(runtime.read_bytes()).hexdigest()
+    assert (ws.downloads / runtime.name).read_bytes() == runtime.read_bytes()
+
+
+def test_a_cached_wheel_that_the_lock_before_states_is_not_had_anew(ws, wheel, matrix, monkeypatch):
+    _, first = manage.renew_lock(ws, matrix(), "kit")
+    monkeypatch.setattr(download, "fetch", lambda *_, **__: pytest.fail("fetched"))
+    assert manage.renew_lock(ws, matrix(), "kit") == (first, first)
+
+
 def test_a_wheel_that_is_not_what_its_index_states_is_refused(ws, matrix, stated):
     stated(lambda _: "0" * 64)
     with pytest.raises(ProofError) as caught:

@@ -95,7 +95,8 @@ def renew_lock(ws: Workspace, matrix: Matrix, name: str) -> tuple[EnvironmentLoc
             log = ws.logs("environment") / f"{name}.log"
             lock = sysroot.resolve(definition, stated, ws.debs, log)
         else:
-            lock = wheels.resolve(definition, stated, ws.downloads, machine=machine_of(matrix, name))
+            machine = machine_of(matrix, name)
+            lock = wheels.resolve(definition, stated, ws.downloads, machine=machine, before=before)
         save_lock(ws.environment_lock(name), lock)
     return before, lock
 

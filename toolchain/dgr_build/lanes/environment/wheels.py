@@ -25,22 +25,34 @@ _TOPS = "nvidia/cu[0-9]*"  # where the wheels of one release of CUDA put everyth
 _REMEDY = "choose other versions of the wheels in lanes/matrix.toml, and lock again: dgr-build env lock"
 
 
-def resolve(definition: Environment, definition_digest: str, cache: Path, *, machine: str) -> EnvironmentLock:
+def resolve(
+    definition: Environment,
+    definition_digest: str,
+    cache: Path,
+    *,
+    machine: str,
+    before: EnvironmentLock | None = None,
+) -> EnvironmentLock:
     """Find and download the wheels of a definition, and lock what came.
+
+    A file in the cache is taken only where its index, or the lock before, states its SHA-256.
 
     Args:
         definition: names the wheels.
         definition_digest: see `state.definition_digest`.
         cache: where they come to lie.
         machine: the processor family that they must be for, as the names of wheels say it.
+        before: the lock until now.
 
     Raises:
+        ProofError: an index sends something else than it states.
         SourceUnavailableError: no index has one of them, or it does not come.
         UsageError: the definition names no exact version.
     """
     from dgr_build.source import index  # noqa: PLC0415 - loads an HTTP client, which only a download needs
 
     files = []
+    locked = {file.file: file.sha256 for file in before.files} if before is not None else {}
     with index.opened() as packages:
         for named in definition.wheels:
             package, pinned, version = named.partition("==")
@@ -53,12 +65,15 @@ def resolve(definition: Environment, definition_digest: str, cache: Path, *, mac
             link = packages.find(wanted)
             path = cache / link.filename
             with lock_file(cache / f".{path.name}.lock", f"the download of {path.name}"):
-                if not path.is_file() or not _as_stated(link, path):
+                stated = _stated(link)
+                if not _has(path, stated or locked.get(path.name)):
                     part = path.with_name(path.name + ".part")
+                    if stated is None:
+                        part.unlink(missing_ok=True)  # nothing would tell what it is the beginning of
                     download.fetch(
                         packages.client, link.url_without_fragment, part, size=_UNKNOWN_SIZE, title=path.name
                     )
-                    _require_as_stated(link, part)
+                    _require(part, link.filename, stated)
                     publish(part, path)
             files.append(
                 LockedFile(
@@ -163,17 +178,17 @@ def _stated(link: Link) -> str | None:
     return next(iter(named.get("sha256", ())), None)
 
 
-def _as_stated(link: Link, path: Path) -> bool:
-    stated = _stated(link)
-    return stated is None or stated == download.sha256_of(path)
+def _has(path: Path, sha256: str | None) -> bool:
+    """Tell whether a file is there and known to be the right one."""
+    return sha256 is not None and path.is_file() and download.sha256_of(path) == sha256
 
 
-def _require_as_stated(link: Link, part: Path) -> None:
-    if not _as_stated(link, part):
+def _require(part: Path, name: str, stated: str | None) -> None:
+    if stated is not None and not _has(part, stated):
         aside = download.quarantine(part)
         raise ProofError(
-            f"{link.filename} is not what its index states",
-            cause=f"its SHA-256 differs from {_stated(link)}; it was moved to {aside}",
+            f"{name} is not what its index states",
+            cause=f"its SHA-256 differs from {stated}; it was moved to {aside}",
             remedy="try again, or another index",
         )
 
