@@ -58,6 +58,8 @@ def show(
 ) -> None:
     """Show what environments are made of, and what there is of them here.
 
+    As JSON, one that is named is an object, and all of them are a list.
+
     Example: dgr-build env show trixie --files
     """
     ws = Workspace.open()
