@@ -171,8 +171,8 @@ def test_ids_are_asked_of_nobody_who_makes_no_root(somebody, machine):
     for name in ("subuid", "subgid"):
         (somebody.root / "etc" / name).unlink()
     made = Reach(made=True, root=machine.root)
-    for host, lane, state in ((machine, "vulkan", Reach(made=False)), (somebody, "vulkan", made)):
-        names = [finding.name for finding in examine(_MATRIX, lane, host=host, state=state)]
+    for host, lane, reach in ((machine, "vulkan", Reach(made=False)), (somebody, "vulkan", made)):
+        names = [finding.name for finding in examine(_MATRIX, lane, host=host, reach=reach)]
         assert not [name for name in names if "ids" in name]
     for lane in ("cpu", "cuda"):
         assert _missing(examine(_MATRIX, lane, host=somebody)) == []
@@ -209,14 +209,14 @@ def test_an_nvcc_of_the_machine_is_not_looked_at(machine):
 def test_inside_a_toolkit_that_is_made_everything_is_looked_for(machine, tmp_path):
     toolkit = tmp_path / "toolkit"
     _program(toolkit / "bin", "nvcc", "Cuda compilation tools, release 13.0, V13.0.88")
-    state = Reach(made=True, root=toolkit, size=900_000_000)
-    found = examine(_MATRIX, "cuda", host=machine, state=state)
+    reach = Reach(made=True, root=toolkit, size=900_000_000)
+    found = examine(_MATRIX, "cuda", host=machine, reach=reach)
     assert _finding(found, "CUDA compiler").path == str(toolkit / "bin" / "nvcc")
     assert _missing(found) == ["cuBLAS beside the compiler"]
     assert "env remove" in _finding(found, "cuBLAS beside the compiler").remedy
     (toolkit / "lib").mkdir()
     (toolkit / "lib" / "libcublas.so").touch()
-    assert _missing(examine(_MATRIX, "cuda", host=machine, state=state)) == []
+    assert _missing(examine(_MATRIX, "cuda", host=machine, reach=reach)) == []
 
 
 def test_inside_a_root_programs_are_started_by_entering_it(machine, tmp_path):
@@ -224,12 +224,12 @@ def test_inside_a_root_programs_are_started_by_entering_it(machine, tmp_path):
     (root / "usr/bin").mkdir(parents=True)
     (root / "usr/bin/hipcc").symlink_to("/nowhere/but/inside")
     enter = _program(tmp_path, "enter", "HIP version: 6.1.40091-0")
-    state = Reach(made=True, root=root, enter=(str(enter),))
-    found = _finding(examine(_MATRIX, "rocm", host=machine, state=state), "HIP compiler")
+    reach = Reach(made=True, root=root, enter=(str(enter),))
+    found = _finding(examine(_MATRIX, "rocm", host=machine, reach=reach), "HIP compiler")
     assert found.met
     assert found.path == "/usr/bin/hipcc"
     matrix = _with_lane("rocm", architectures=("gfx1201",))
-    late = _finding(examine(matrix, "rocm", host=machine, state=state), "HIP and its GPU targets")
+    late = _finding(examine(matrix, "rocm", host=machine, reach=reach), "HIP and its GPU targets")
     assert not late.met
     assert "6.3" in late.remedy
 
@@ -286,10 +286,10 @@ def test_too_little_room_is_missing_and_enough_is_not(machine, what, name):
 
 def test_an_environment_that_is_not_made_takes_its_disk_too(machine):
     small = dataclasses.replace(machine, disk=5_000_000_000)
-    state = Reach(made=False, size=5_800_000_000)
-    assert _missing(examine(_MATRIX, "rocm", host=small, state=state)) == ["free disk"]
+    reach = Reach(made=False, size=5_800_000_000)
+    assert _missing(examine(_MATRIX, "rocm", host=small, reach=reach)) == ["free disk"]
     made = Reach(made=True, size=5_800_000_000)
-    assert _missing(examine(_MATRIX, "rocm", host=small, state=made)) == []
+    assert _missing(examine(_MATRIX, "rocm", host=small, reach=made)) == []
 
 
 @pytest.mark.parametrize("lane", ["cpu", "cuda", "rocm", "vulkan"])
@@ -386,11 +386,11 @@ def test_without_a_lane_only_lane_cpu_decides(machine):
 def test_the_state_of_each_environment_is_asked_for_by_its_name(machine, monkeypatch):
     asked = []
 
-    def state(_ws, _matrix, name):
+    def reach(_ws, _matrix, name):
         asked.append(name)
         return Reach(made=False, size=5_800_000_000)
 
-    monkeypatch.setattr(flow, "environment_state", state)
+    monkeypatch.setattr(flow, "environment_reach", reach)
     consult(Workspace.open(), "rocm", host=machine)
     assert asked == [_MATRIX.lane["rocm"].environment]
 
@@ -528,8 +528,8 @@ def test_versions_compare_as_numbers():
 
 
 def test_an_environment_in_trouble_keeps_its_lane_from_being_built(machine):
-    state = Reach(made=False, trouble="its definition changed", remedy="dgr-build env lock sid")
-    findings = examine(_MATRIX, "rocm", host=machine, state=state)
+    reach = Reach(made=False, trouble="its definition changed", remedy="dgr-build env lock sid")
+    findings = examine(_MATRIX, "rocm", host=machine, reach=reach)
     found = _finding(findings, f"environment {_MATRIX.lane['rocm'].environment}")
     assert not found.met
     assert found.remedy == "dgr-build env lock sid"

@@ -13,7 +13,7 @@ import pytest
 from dgr_build.documents.environment_lock import load_lock
 from dgr_build.documents.matrix import Environment, load_matrix
 from dgr_build.errors import CheckError, HostError, ProofError, UsageError
-from dgr_build.flows.environments import environment_state
+from dgr_build.flows.environments import environment_reach
 from dgr_build.lanes.environment import manage, sysroot
 from dgr_build.lanes.environment.state import state, states
 
@@ -241,7 +241,7 @@ def test_a_damaged_lock_is_told_apart_refused_with_its_line_and_written_anew(ws,
     file.write_text(whole.rstrip()[:-1] + "\n")
     assert state(ws, matrix(), "made").described == "its lock is damaged"
     assert states(ws, matrix())[-1].described == "its lock is damaged"
-    told = environment_state(ws, matrix(), "made")
+    told = environment_reach(ws, matrix(), "made")
     assert not told.made
     assert f"{file}:" in told.trouble
     for use in (manage.create, manage.enter):

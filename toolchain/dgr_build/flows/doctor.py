@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from dgr_build.documents.matrix import load_matrix
-from dgr_build.flows.environments import environment_state
+from dgr_build.flows.environments import environment_reach
 from dgr_build.lanes.doctor import can_build, can_run, examine
 from dgr_build.lanes.host import Host, this_machine
 
@@ -98,8 +98,8 @@ def consult(
     reports = []
     for name in names:
         environment = matrix.find(name).environment
-        state = environment_state(ws, matrix, environment)
-        findings = examine(matrix, name, host=host, state=state)
+        reach = environment_reach(ws, matrix, environment)
+        findings = examine(matrix, name, host=host, reach=reach)
         reports.append(Report(lane=name, environment=environment, findings=findings))
     return tuple(reports)
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from dgr_build.workspace import Workspace
 
 
-def doctor_state(ws: Workspace, matrix: Matrix, lane_name: str) -> Reach:
+def lane_reach(ws: Workspace, matrix: Matrix, lane_name: str) -> Reach:
     """Return how far the environment of a lane is made."""
-    return environment_state(ws, matrix, matrix.find(lane_name).environment)
+    return environment_reach(ws, matrix, matrix.find(lane_name).environment)
 
 
-def environment_state(ws: Workspace, matrix: Matrix, name: str) -> Reach:
+def environment_reach(ws: Workspace, matrix: Matrix, name: str) -> Reach:
     """Return how far an environment is made."""
     definition = find(matrix, name)
     if definition.kind == "host":

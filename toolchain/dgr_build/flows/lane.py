@@ -11,7 +11,7 @@ from dgr_build import console
 from dgr_build.documents.matrix import load_matrix
 from dgr_build.errors import UsageError
 from dgr_build.flows.built_here import BuiltHere
-from dgr_build.flows.environments import doctor_state
+from dgr_build.flows.environments import lane_reach
 from dgr_build.flows.lane_checks import REPRODUCE, Check, once, recalled, run_checks
 from dgr_build.flows.lane_package import KINDS, pack
 from dgr_build.flows.lane_record import has_published_worker, publish_record, record, require_publishable
@@ -135,7 +135,7 @@ def run_lane(ws: Workspace, request: Request) -> Outcome:
             console.say(override.line)
         if request.publish:
             require_publishable(chosen)
-        findings = examine(chosen.matrix, chosen.name, state=doctor_state(ws, chosen.matrix, chosen.name))
+        findings = examine(chosen.matrix, chosen.name, reach=lane_reach(ws, chosen.matrix, chosen.name))
         if not can_build(findings):
             # What another machine has built says more than that this one cannot.
             if request.publish and not has_published_worker(ws, chosen.name):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dgr_build.documents.matrix import load_matrix
 from dgr_build.documents.pin import load_pin
 from dgr_build.documents.series import load_series
-from dgr_build.flows.environments import doctor_state
+from dgr_build.flows.environments import lane_reach
 from dgr_build.flows.lane import chosen_of
 from dgr_build.lanes.doctor import can_build, can_run, examine
 from dgr_build.lanes.environment.manage import enter
@@ -44,7 +44,7 @@ def list_lanes(ws: Workspace) -> tuple[LaneState, ...]:
             environment=lane.environment,
             exercised=lane.exercised,
             profiles=tuple(lane.profiles),
-            status=_status(examine(matrix, name, state=doctor_state(ws, matrix, name))),
+            status=_status(examine(matrix, name, reach=lane_reach(ws, matrix, name))),
         )
         for name, lane in matrix.lane.items()
     )
@@ -58,7 +58,7 @@ def dry_run(ws: Workspace, request: Request) -> dict[str, Any]:
         UsageError: there is no such lane, profile or override.
     """
     chosen = chosen_of(ws, request)
-    findings = examine(chosen.matrix, chosen.name, state=doctor_state(ws, chosen.matrix, chosen.name))
+    findings = examine(chosen.matrix, chosen.name, reach=lane_reach(ws, chosen.matrix, chosen.name))
     head: dict[str, Any] = {
         "lane": chosen.name,
         "exercised": chosen.lane.exercised,

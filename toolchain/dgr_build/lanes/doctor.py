@@ -25,7 +25,7 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def examine(
-    matrix: Matrix, lane_name: str, *, host: Host | None = None, state: Reach = NOT_MADE
+    matrix: Matrix, lane_name: str, *, host: Host | None = None, reach: Reach = NOT_MADE
 ) -> tuple[Finding, ...]:
     """Look for everything that a lane needs of this machine.
 
@@ -33,7 +33,7 @@ def examine(
         matrix: all lanes.
         lane_name: one of them.
         host: the machine; by default this one, without a look at disk and memory.
-        state: of the lane's environment, where that is not the machine itself.
+        reach: how far the lane's environment is made, where that is not the machine itself.
 
     Raises:
         UsageError: there is no such lane.
@@ -52,13 +52,13 @@ def examine(
         # What makes and enters a root is started by the caller's PATH; in the root nothing of it counts.
         made_by = caller if environment.kind == "sysroot" else here
         found += [look(needed, made_by) for needed in known().environment.get(environment.kind, ())]
-        if environment.kind == "sysroot" and not state.made:
+        if environment.kind == "sysroot" and not reach.made:
             found += examine_ids(host, caller)
-    found += look_for_required(matrix, lane_name, here, state, {finding.name for finding in found})
+    found += look_for_required(matrix, lane_name, here, reach, {finding.name for finding in found})
     if able:
-        found += _fitting(lane, matrix, found, state)
+        found += _fitting(lane, matrix, found, reach)
     found += [*_device(lane, matrix, host), *_processor(matrix.isa[lane.isa], host)]
-    return (*found, *(_room(known(), lane.backend, host, state) if able else ()))
+    return (*found, *(_room(known(), lane.backend, host, reach) if able else ()))
 
 
 def require_cpu(isa_name: str, isa: InstructionSet, cpuinfo: Path = _CPUINFO) -> None:
@@ -154,12 +154,12 @@ def _family(matrix: Matrix, lane_name: str, host: Host) -> tuple[Finding, ...]:
     )
 
 
-def _fitting(lane: Lane, matrix: Matrix, found: Sequence[Finding], state: Reach) -> tuple[Finding, ...]:
+def _fitting(lane: Lane, matrix: Matrix, found: Sequence[Finding], reach: Reach) -> tuple[Finding, ...]:
     """Judge the lane's architectures by the version of what compiles for them."""
     if lane.backend == "cuda":
         version = toolkit_version(matrix.environment[lane.environment].wheels)
         return (check_cuda_architectures(version, lane.architectures),) if version else ()
-    if lane.backend == "rocm" and (state.made or matrix.environment[lane.environment].kind == "host"):
+    if lane.backend == "rocm" and (reach.made or matrix.environment[lane.environment].kind == "host"):
         hip = next((one.version for one in found if one.path.endswith("hipcc") and one.version), "")
         return (check_hip(hip, lane.architectures),) if hip else ()
     return ()
@@ -199,12 +199,12 @@ def _processor(isa: InstructionSet, host: Host) -> tuple[Finding, ...]:
     return (Finding(name="processor", kind="run", wanted=wanted, met=met, remedy=remedy, note=note),)
 
 
-def _room(table: Compatibility, backend: str, host: Host, state: Reach) -> tuple[Finding, ...]:
+def _room(table: Compatibility, backend: str, host: Host, reach: Reach) -> tuple[Finding, ...]:
     """Judge free disk and memory by what a lane takes, as far as somebody looked."""
     needed = table.resources.get(backend)
     if needed is None:
         return ()
-    disk = needed.disk_mb * 1_000_000 + (0 if state.made else state.size)
+    disk = needed.disk_mb * 1_000_000 + (0 if reach.made else reach.size)
     rooms = (
         (
             "disk",

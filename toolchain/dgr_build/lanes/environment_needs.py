@@ -42,7 +42,7 @@ NOT_MADE = Reach(made=False)
 
 
 def look_for_required(
-    matrix: Matrix, lane_name: str, here: Place, state: Reach, done: set[str]
+    matrix: Matrix, lane_name: str, here: Place, reach: Reach, done: set[str]
 ) -> list[Finding]:
     """Look for what the lane itself requires: on the machine, or in its environment once that is made."""
     lane = matrix.lane[lane_name]
@@ -55,11 +55,11 @@ def look_for_required(
     ]
     if environment.kind == "host":
         return [look(needed, here) for needed in left]
-    found = [_environment(lane.environment, state)]
+    found = [_environment(lane.environment, reach)]
     found += [look(needed, here) for needed in left if needed.for_running]
     inside = [needed for needed in left if not needed.for_running]
-    if state.made and state.root is not None:
-        place = Place(folders=_INSIDE, root=state.root, enter=state.enter)
+    if reach.made and reach.root is not None:
+        place = Place(folders=_INSIDE, root=reach.root, enter=reach.enter)
         again = f"dgr-build env remove {lane.environment} && dgr-build env create {lane.environment}"
         return found + [look(needed, place, again) for needed in inside]
     for needed in inside:
@@ -77,15 +77,15 @@ def look_for_required(
     return found
 
 
-def _environment(name: str, state: Reach) -> Finding:
-    size = f"{state.size / 1e9:.1f} GB" if state.size else ""
+def _environment(name: str, reach: Reach) -> Finding:
+    size = f"{reach.size / 1e9:.1f} GB" if reach.size else ""
     return Finding(
         name=f"environment {name}",
         kind="build",
-        wanted="to be made once, from its definition" + (f" ({size})" if size and not state.made else ""),
-        met=not state.trouble,
-        brought=not state.made and not state.trouble,
-        remedy=state.remedy or f"dgr-build env create {name}",
-        path=str(state.root or ""),
-        note=state.trouble or (size if state.made else ""),
+        wanted="to be made once, from its definition" + (f" ({size})" if size and not reach.made else ""),
+        met=not reach.trouble,
+        brought=not reach.made and not reach.trouble,
+        remedy=reach.remedy or f"dgr-build env create {name}",
+        path=str(reach.root or ""),
+        note=reach.trouble or (size if reach.made else ""),
     )
