@@ -102,6 +102,7 @@ dgr::ServerOptions server_options(const dgr::Options & options) {
     dgr::ServerOptions server;
     server.listen               = options.listen;
     server.artifact_digest      = options.artifact_digest;
+    server.mode                 = options.join ? dgr::Mode::throughput : dgr::Mode::exact;
     server.build.lane           = facts.lane;
     server.build.lane_digest    = facts.lane_digest;
     server.build.commit         = facts.commit;

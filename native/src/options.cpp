@@ -29,10 +29,13 @@ Options parse_options(int argc, char ** argv, int & exit_code) {
     Options     options;
     SlotClass   slots{/*.slots =*/ 1, /*.n_ctx =*/ 512};
     std::string flash = "off";
+    std::string mode  = "exact";
 
     CLI::App app(DESCRIPTION, "dgr-shard-worker");
     add_engine_options(app, options.engine, slots, flash);
     app.add_option("--artifact-digest", options.artifact_digest, "SHA-256 of the artifact manifest, 64 hex digits");
+    app.add_option("--mode", mode, "exact: a call computes one frame, and bits depend on nothing else; throughput: a call joins frames of several sessions")
+        ->check(CLI::IsMember({"exact", "throughput"}))->capture_default_str();
     app.add_option("--listen", options.listen, "Loopback address and port; port 0 takes a free one")->capture_default_str();
     app.add_option("--port-file", options.port_file, "Where to write the port once the worker serves");
     app.add_option("--drain-ms", options.drain_ms, "How long a running frame may take to finish on SIGTERM")->capture_default_str();
@@ -49,6 +52,7 @@ Options parse_options(int argc, char ** argv, int & exit_code) {
     } catch (const CLI::ParseError & error) {
         exit_code = app.exit(error) == 0 ? 0 : 2;
     }
+    options.join                = mode == "throughput";
     options.engine.flash_attn   = flash == "on";
     options.engine.slot_classes = {slots};
     return options;

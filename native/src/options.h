@@ -11,6 +11,7 @@ namespace dgr {
 struct Options {
     LlamaEngineParams engine;
     std::string       artifact_digest;
+    bool              join = false;  // frames of several sessions in one call
     std::string       listen = "127.0.0.1:0";
     std::string       port_file;
     uint32_t          drain_ms = 10000;

@@ -33,7 +33,9 @@ public:
     struct Knobs {
         std::atomic<int>  delay_ms{0};
         std::atomic<bool> fail{false};
-        std::atomic<int>  executed{0};
+        std::atomic<int>  executed{0};  // frames
+        std::atomic<int>  calls{0};     // of the engine; each executes one frame or several
+        std::atomic<int>  refused_slot{-1};
     };
 
     FakeEngine(const FakeSettings & settings, std::shared_ptr<Knobs> knobs) : settings_(settings), knobs_(std::move(knobs)) {
@@ -67,20 +69,39 @@ public:
     uint32_t position(uint32_t slot) const override { return static_cast<uint32_t>(ids_.at(slot).size()); }
     void     close(uint32_t slot) override { ids_.erase(slot); }
 
-    EngineOutput execute(const EngineFrame & frame) override {
-        ++knobs_->executed;
+    void check(const EngineFrame & frame) const override {
+        if (static_cast<int>(frame.slot) == knobs_->refused_slot) {
+            throw InvalidFrame("slot", "made to be refused");
+        }
+    }
+
+    void execute_joined(const EngineFrame * frames, EngineOutput * outputs, size_t n) override {
+        const bool fails = knobs_->fail;
+        ++knobs_->calls;
+        knobs_->executed += static_cast<int>(n);
         std::this_thread::sleep_for(std::chrono::milliseconds(knobs_->delay_ms));
-        if (knobs_->fail) {
+        if (fails) {
             throw EngineFailure("made to fail");
         }
+        rows_.resize(n);
+        for (size_t i = 0; i < n; ++i) {
+            outputs[i] = compute(frames[i], rows_[i]);
+        }
+    }
+
+    std::vector<int32_t> tokenize(std::string_view text, bool, bool) const override { return {text.begin(), text.end()}; }
+    std::string detokenize(const std::vector<int32_t> & ids, bool, bool) const override { return {ids.begin(), ids.end()}; }
+
+private:
+    EngineOutput compute(const EngineFrame & frame, std::vector<float> & rows) {
         std::vector<int32_t> & ids = ids_.at(frame.slot);
         const uint32_t width = settings_.width;
-        rows_.assign(static_cast<size_t>(frame.n_rows) * width, 0.0f);
+        rows.assign(static_cast<size_t>(frame.n_rows) * width, 0.0f);
         for (uint32_t row = 0; row < frame.n_rows; ++row) {
             ids.push_back(frame.token_ids[row]);
             const uint32_t history = fold(ids);
             for (uint32_t i = 0; i < width; ++i) {
-                float & value = rows_[row * width + i];
+                float & value = rows[row * width + i];
                 value = frame.boundary ? frame.boundary[row * width + i] : static_cast<float>(frame.token_ids[row]);
                 for (uint32_t layer = settings_.range.first; layer < settings_.range.last; ++layer) {
                     value += static_cast<float>((history + layer * 31 + i * 7) % 101);
@@ -89,18 +110,14 @@ public:
         }
         EngineOutput output;
         if (!description_.is_tail()) {
-            output.boundary      = rows_.data();
+            output.boundary      = rows.data();
             output.boundary_rows = frame.n_rows;
             return output;
         }
-        read_out(frame, output);
+        read_out(frame, rows, output);
         return output;
     }
 
-    std::vector<int32_t> tokenize(std::string_view text, bool, bool) const override { return {text.begin(), text.end()}; }
-    std::string detokenize(const std::vector<int32_t> & ids, bool, bool) const override { return {ids.begin(), ids.end()}; }
-
-private:
     // Differs with every id before and with their order and number.
     static uint32_t fold(const std::vector<int32_t> & ids) {
         auto value = static_cast<uint32_t>(ids.size());
@@ -110,13 +127,13 @@ private:
         return value;
     }
 
-    void read_out(const EngineFrame & frame, EngineOutput & output) const {
+    void read_out(const EngineFrame & frame, const std::vector<float> & rows, EngineOutput & output) const {
         const uint32_t n_vocab = settings_.n_vocab;
         const uint32_t first   = frame.want_logits == LogitsWanted::all ? 0 : frame.n_rows - 1;
         std::vector<float> logits;
         for (uint32_t row = first; row < frame.n_rows; ++row) {
             for (uint32_t token = 0; token < n_vocab; ++token) {
-                const float value = rows_[row * settings_.width + token % settings_.width];
+                const float value = rows[row * settings_.width + token % settings_.width];
                 logits.push_back(std::fmod(value * static_cast<float>(token + 1), 127.0f));
             }
         }
@@ -134,7 +151,7 @@ private:
     std::shared_ptr<Knobs> knobs_;
     EngineDescription      description_;
     std::map<uint32_t, std::vector<int32_t>> ids_;  // of each open slot
-    std::vector<float>     rows_;
+    std::vector<std::vector<float>> rows_;  // of each frame of the last call
 };
 
 }  // namespace dgr

@@ -131,6 +131,7 @@ class FakeStage:
             range=wire.pb2.LayerRange(first=self.first, last=self.last),
             numerics=wire.pb2.Numerics(n_ubatch=self.n_ubatch, type_k="f16", type_v="f16", digest=b"n" * 32),
             slot_classes=[wire.pb2.SlotClass(slots=1, n_ctx=self.n_ctx)],
+            mode="exact",
         )
 
     def Status(self, _request: Any, _context: Any) -> Any:

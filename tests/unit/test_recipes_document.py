@@ -68,7 +68,7 @@ def test_the_promised_recipes_ship():
         ({"model": {"tiny": {"arch": "deepseek4", "split": 0}}}, "split"),
         ({"model": {"file": {"path": "/x", "digest": "abc"}}}, "digest"),
         ({"n_ctx": 32}, "n_ubatch"),
-        ({"mode": "throughput"}, "mode"),
+        ({"mode": "fastest"}, "mode"),
         ({"boundary": "f16"}, "boundary"),
         ({"numerics": {"flash_attn": "auto"}}, "flash_attn"),
         ({"numerics": {"type_v": "q8_0"}}, "flash_attn"),
@@ -82,8 +82,8 @@ def test_wrong_recipes_are_refused_by_field(fields, named):
     assert named in caught.value.cause
 
 
-@pytest.mark.parametrize("mode", [{}, {"mode": "exact"}])
-def test_stages_on_unlike_lanes_are_not_exact(mode):
+@pytest.mark.parametrize("mode", [{}, {"mode": "exact"}, {"mode": "throughput"}])
+def test_stages_on_unlike_lanes_are_mixed(mode):
     stages = _data()["stages"]
     stages[1]["lane"] = "vulkan"
     with pytest.raises(UsageError) as caught:
@@ -94,11 +94,11 @@ def test_stages_on_unlike_lanes_are_not_exact(mode):
 
 
 @pytest.mark.parametrize("path", _SHIPPED, ids=lambda path: path.stem)
-def test_shipped_recipes_are_exact_on_whatever_one_lane_they_are_put(path):
+def test_shipped_recipes_keep_their_mode_on_whatever_one_lane_they_are_put(path):
     recipe = load_recipe(path)
     moved = recipe.placed(("vulkan",))
     assert {stage.lane for stage in moved.stages} == {"vulkan"}
-    assert moved.mode == "exact"
+    assert moved.mode == recipe.mode
     assert moved.placed((recipe.stages[0].lane,)) == recipe
 
 

@@ -117,6 +117,7 @@ def test_a_worker_is_started_with_what_the_recipe_says():
         "--device": "CUDA1",
         "--n-ctx": "96",
         "--slots": "5",
+        "--mode": "exact",
         "--n-ubatch": "8",
         "--threads": "2",
         "--threads-batch": "3",

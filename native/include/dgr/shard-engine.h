@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -123,7 +124,7 @@ struct InvalidFrame : std::runtime_error {
     std::string field;
 };
 
-// Computing failed; the slot's state is lost and has been cleared. The slot takes no frame until it is closed.
+// Computing failed; the state of every slot in the call is lost and has been cleared. They take no frame until closed.
 struct EngineFailure : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -147,8 +148,21 @@ public:
     // Next position of an open slot.
     virtual uint32_t position(uint32_t slot) const = 0;
 
-    // Computes one frame. Throws InvalidFrame (nothing touched) or EngineFailure (slot cleared).
-    virtual EngineOutput execute(const EngineFrame & frame) = 0;
+    // Throws what executing this frame alone would throw before anything is touched.
+    virtual void check(const EngineFrame & frame) const = 0;
+
+    // Computes n frames in one call of the library and fills `outputs` in their order. More than one frame: equal
+    // rows, consecutive slots of one class in ascending order, together at most n_ubatch rows; bits then depend on
+    // what is joined.
+    // Throws InvalidFrame (nothing touched) or EngineFailure (every slot of the call cleared).
+    virtual void execute_joined(const EngineFrame * frames, EngineOutput * outputs, size_t n) = 0;
+
+    // Computes one frame.
+    EngineOutput execute(const EngineFrame & frame) {
+        EngineOutput output;
+        execute_joined(&frame, &output, 1);
+        return output;
+    }
 
     // Clears the slot and gives it back; a free slot is left alone.
     virtual void close(uint32_t slot) = 0;

@@ -56,4 +56,23 @@ void check_engine_frame(const EngineFrame & frame, const Slot & slot, const Engi
     }
 }
 
+void check_joined(const EngineFrame * frames, size_t n, const SlotTable & slots, uint32_t n_ubatch) {
+    if (n == 0) {
+        throw InvalidFrame("slot", "a call has one frame at least");
+    }
+    const Slot & first = slots.opened(frames[0].slot);
+    for (size_t i = 1; i < n; i++) {
+        if (frames[i].slot != frames[0].slot + i || slots.opened(frames[i].slot).slot_class != first.slot_class) {
+            throw InvalidFrame("slot", "joined frames are of consecutive slots of one class");
+        }
+        if (frames[i].n_rows != frames[0].n_rows) {
+            throw InvalidFrame("rows", "joined frames have equal rows");
+        }
+    }
+    if (n * frames[0].n_rows > n_ubatch) {
+        throw InvalidFrame("rows", std::to_string(n) + " frames of " + std::to_string(frames[0].n_rows) +
+                                       " rows pass the " + std::to_string(n_ubatch) + " rows of a call");
+    }
+}
+
 }  // namespace dgr

@@ -16,4 +16,7 @@ void check_token_id(int32_t id, uint32_t n_vocab);
 void check_engine_frame(const EngineFrame & frame, const Slot & slot, const EngineDescription & description,
                         const LlamaEngineParams & params);
 
+// What joins frames that are each in order: throws InvalidFrame naming the field.
+void check_joined(const EngineFrame * frames, size_t n, const SlotTable & slots, uint32_t n_ubatch);
+
 }  // namespace dgr

@@ -15,16 +15,33 @@ namespace dgr {
 
 namespace {
 
-// Everything that upstream reads of a batch, for one sequence.
+// Everything that upstream reads of a batch whose rows have one sequence each. Filled frame by frame.
 struct BatchRows {
     std::vector<llama_pos>      position;
     std::vector<int32_t>        n_sequences;
+    std::vector<llama_seq_id>   sequence;
     std::vector<llama_seq_id *> sequences;
     std::vector<int8_t>         output;
-    llama_seq_id                sequence = 0;
+    std::vector<llama_token>    token;     // used when frames are joined
+    std::vector<float>          boundary;  // likewise
+    uint32_t                    n_rows = 0;
 
-    explicit BatchRows(uint32_t n_rows)
-        : position(n_rows), n_sequences(n_rows, 1), sequences(n_rows, &sequence), output(n_rows) {}
+    explicit BatchRows(uint32_t most)
+        : position(most), n_sequences(most, 1), sequence(most), sequences(most), output(most), token(most) {
+        for (uint32_t i = 0; i < most; i++) {
+            sequences[i] = &sequence[i];
+        }
+    }
+
+    void add(const EngineFrame & frame, uint32_t sequence_id, bool all_outputs) {
+        const auto from = static_cast<std::ptrdiff_t>(n_rows);
+        std::iota(position.begin() + from, position.begin() + from + frame.n_rows,
+                  static_cast<llama_pos>(frame.first_position));
+        std::fill_n(sequence.begin() + from, frame.n_rows, static_cast<llama_seq_id>(sequence_id));
+        std::fill_n(output.begin() + from, frame.n_rows, static_cast<int8_t>(all_outputs));
+        n_rows += frame.n_rows;
+        output[n_rows - 1] = 1;  // the last row always: it is what shows that the frame came out finite
+    }
 };
 
 class LlamaEngine final : public ShardEngine {
@@ -39,7 +56,7 @@ public:
 
         for (const SlotClass & slot_class : params.slot_classes) {
             contexts.push_back(make_context(model.get(), params, slot_class, description.is_tail(), pool.get()));
-            run_largest_frame(static_cast<uint32_t>(contexts.size()) - 1);
+            run_largest_call(static_cast<uint32_t>(contexts.size()) - 1);
         }
     }
 
@@ -62,21 +79,31 @@ public:
     uint32_t slot_n_ctx(uint32_t slot) const override { return slots.known(slot).n_ctx; }
     uint32_t position(uint32_t slot) const override { return slots.opened(slot).position; }
 
-    EngineOutput execute(const EngineFrame & frame) override {
-        Slot & slot = slots.opened(frame.slot);
-        check_engine_frame(frame, slot, description, params);
+    void check(const EngineFrame & frame) const override {
+        check_engine_frame(frame, slots.opened(frame.slot), description, params);
+    }
+
+    void execute_joined(const EngineFrame * frames, EngineOutput * outputs, size_t n) override {
+        for (size_t i = 0; i < n; i++) {
+            check(frames[i]);
+        }
+        check_joined(frames, n, slots, params.n_ubatch);
 
         try {
-            EngineOutput output = compute(slot, frame);
-            slot.position += frame.n_rows;
-            return output;
+            compute(slots.opened(frames[0].slot), frames, outputs, n);
         } catch (const std::exception & error) {
-            slot.failed = true;
-            slot.soiled = true;
-            clear(slot);
+            for (size_t i = 0; i < n; i++) {
+                Slot & slot = slots.opened(frames[i].slot);
+                slot.failed = true;
+                slot.soiled = true;
+                clear(slot);
+            }
             throw EngineFailure("stage [" + std::to_string(params.range.first) + ", " +
                                 std::to_string(params.range.last) + "), position " +
-                                std::to_string(frame.first_position) + ": " + error.what());
+                                std::to_string(frames[0].first_position) + ": " + error.what());
+        }
+        for (size_t i = 0; i < n; i++) {
+            slots.opened(frames[i].slot).position += frames[i].n_rows;
         }
     }
 
@@ -154,9 +181,11 @@ private:
         }
     }
 
-    // A worker that starts can run any frame: the first one to need the memory is this, not a client's.
-    void run_largest_frame(uint32_t slot_class) {
-        const uint32_t n_rows = std::min(params.n_ubatch, params.slot_classes[slot_class].n_ctx);
+    // A worker that starts can run any call: the first one to need the memory is this, not a client's.
+    void run_largest_call(uint32_t slot_class) {
+        const SlotClass & sizes    = params.slot_classes[slot_class];
+        const uint32_t    n_rows   = std::min(params.n_ubatch, sizes.n_ctx);
+        const uint32_t    n_frames = std::min(sizes.slots, params.n_ubatch / n_rows);
 
         const std::vector<int32_t> ids(n_rows, 0);
         const std::vector<float>   zeros(description.is_head() ? 0 : size_t(n_rows) * description.boundary.width);
@@ -170,10 +199,11 @@ private:
         Slot slot;
         slot.slot_class = slot_class;
         try {
-            decode(slot, frame);
+            decode(slot, std::vector<EngineFrame>(n_frames, frame).data(), n_frames);
         } catch (const std::exception & error) {
-            throw StartError(StartError::Kind::memory, "the largest frame, " + std::to_string(n_rows) +
-                                                           " rows, cannot be run: " + error.what());
+            throw StartError(StartError::Kind::memory,
+                             "the largest call, " + std::to_string(n_frames) + " frames of " + std::to_string(n_rows) +
+                                 " rows, cannot be run: " + error.what());
         }
         llama_memory_clear(memory(slot), true);
     }
@@ -181,59 +211,82 @@ private:
     llama_context * context(const Slot & slot) const { return contexts[slot.slot_class].get(); }
     llama_memory_t  memory(const Slot & slot) const { return llama_get_memory(context(slot)); }
 
-    void decode(const Slot & slot, const EngineFrame & frame) {
-        rows.sequence = static_cast<llama_seq_id>(slot.sequence);
-        std::iota(rows.position.begin(), rows.position.begin() + frame.n_rows,
-                  static_cast<llama_pos>(frame.first_position));
+    bool wants_all(const EngineFrame & frame) const {
+        return !description.is_tail() || frame.want_logits == LogitsWanted::all;
+    }
 
-        // the last row always: it is what shows that the frame came out finite
-        const bool all = !description.is_tail() || frame.want_logits == LogitsWanted::all;
-        std::fill_n(rows.output.begin(), frame.n_rows, static_cast<int8_t>(all));
-        rows.output[frame.n_rows - 1] = 1;
+    // `first` is the slot of the first frame; those of the others follow it.
+    void decode(const Slot & first, const EngineFrame * frames, size_t n) {
+        rows.n_rows = 0;
+        for (size_t i = 0; i < n; i++) {
+            rows.add(frames[i], first.sequence + static_cast<uint32_t>(i), wants_all(frames[i]));
+        }
 
         llama_batch batch{};
-        batch.n_tokens = static_cast<int32_t>(frame.n_rows);
-        batch.token    = const_cast<llama_token *>(frame.token_ids);  // upstream only reads
-        batch.embd     = const_cast<float *>(frame.boundary);
+        batch.n_tokens = static_cast<int32_t>(rows.n_rows);
+        batch.token    = const_cast<llama_token *>(frames[0].token_ids);  // upstream only reads
+        batch.embd     = const_cast<float *>(frames[0].boundary);
+        if (n > 1) {
+            gather(batch, frames, n);
+        }
         batch.pos      = rows.position.data();
         batch.n_seq_id = rows.n_sequences.data();
         batch.seq_id   = rows.sequences.data();
         batch.logits   = rows.output.data();
 
         forget_upstream_error();
-        const int32_t result = llama_decode(context(slot), batch);
+        const int32_t result = llama_decode(context(first), batch);
         if (result != 0) {
             throw std::runtime_error("llama_decode returned " + std::to_string(result) + " (" +
                                      upstream_error("no reason given") + ")");
         }
-        llama_synchronize(context(slot));
+        llama_synchronize(context(first));
     }
 
-    EngineOutput compute(const Slot & slot, const EngineFrame & frame) {
-        decode(slot, frame);
-
-        EngineOutput output;
-
-        if (!description.is_tail()) {
-            const float * boundary = llama_get_embeddings(context(slot));
-            if (boundary == nullptr) {
-                throw std::runtime_error("no boundary came out");
-            }
-            const size_t n = size_t(frame.n_rows) * description.boundary.width;
-            if (params.check_finite && !all_within(boundary, n, params.boundary_limit)) {
-                throw std::runtime_error("the outgoing boundary holds values that are not finite, or beyond 2^100");
-            }
-            output.boundary      = boundary;
-            output.boundary_rows = frame.n_rows;
-            return output;
+    // Upstream wants the ids and the boundary of a call in one piece.
+    void gather(llama_batch & batch, const EngineFrame * frames, size_t n) {
+        const size_t width = description.is_head() ? 0 : description.boundary.width;
+        rows.boundary.resize(size_t(params.n_ubatch) * width);
+        size_t row = 0;
+        for (size_t i = 0; i < n; i++) {
+            std::copy_n(frames[i].token_ids, frames[i].n_rows, rows.token.data() + row);
+            std::copy_n(frames[i].boundary, frames[i].n_rows * width, rows.boundary.data() + row * width);
+            row += frames[i].n_rows;
         }
+        batch.token = rows.token.data();
+        batch.embd  = description.is_head() ? nullptr : rows.boundary.data();
+    }
 
-        const float *  logits = llama_get_logits(context(slot));
+    void compute(const Slot & first, const EngineFrame * frames, EngineOutput * outputs, size_t n) {
+        decode(first, frames, n);
+
+        const float * values = description.is_tail() ? llama_get_logits(context(first)) : llama_get_embeddings(context(first));
+        if (values == nullptr) {
+            throw std::runtime_error("nothing came out");
+        }
+        for (size_t i = 0; i < n; i++) {
+            if (description.is_tail()) {
+                values = read_logits(values, frames[i], outputs[i]);
+            } else {
+                values = read_boundary(values, frames[i], outputs[i]);
+            }
+        }
+    }
+
+    // Both return where the values of the next frame begin.
+    const float * read_boundary(const float * boundary, const EngineFrame & frame, EngineOutput & output) const {
+        const size_t n = size_t(frame.n_rows) * description.boundary.width;
+        if (params.check_finite && !all_within(boundary, n, params.boundary_limit)) {
+            throw std::runtime_error("the outgoing boundary holds values that are not finite, or beyond 2^100");
+        }
+        output.boundary      = boundary;
+        output.boundary_rows = frame.n_rows;
+        return boundary + n;
+    }
+
+    const float * read_logits(const float * logits, const EngineFrame & frame, EngineOutput & output) const {
         const size_t   width  = description.n_vocab;
-        const uint32_t n_rows = frame.want_logits == LogitsWanted::all ? frame.n_rows : 1;
-        if (logits == nullptr) {
-            throw std::runtime_error("no logits came out");
-        }
+        const uint32_t n_rows = wants_all(frame) ? frame.n_rows : 1;
         if (params.check_finite && !all_finite(logits, n_rows * width)) {
             throw std::runtime_error("the outgoing logits hold values that are not finite");
         }
@@ -245,7 +298,7 @@ private:
             output.logits.assign(logits, logits + n_rows * width);
             output.logits_rows = n_rows;
         }
-        return output;
+        return logits + n_rows * width;
     }
 
     void clear(Slot & slot) {

@@ -87,7 +87,8 @@ static void fill_layout(wire::DescribeResponse & out, const EngineDescription & 
 }
 
 wire::DescribeResponse describe(
-    const EngineDescription & engine, const BuildInfo & build, const std::string & artifact_digest, const std::string & instance) {
+    const EngineDescription & engine, const BuildInfo & build, const std::string & artifact_digest, const std::string & instance,
+    Mode mode) {
     wire::DescribeResponse out;
     out.set_instance(instance);
     fill_build(*out.mutable_build(), build);
@@ -102,7 +103,7 @@ wire::DescribeResponse describe(
     out.mutable_range()->set_last(engine.range.last);
     fill_boundary(*out.mutable_boundary(), engine.boundary);
     fill_numerics(*out.mutable_numerics(), engine.numerics);
-    out.set_mode("exact");
+    out.set_mode(mode == Mode::exact ? "exact" : "throughput");
     out.set_adapter(engine.adapter);
     out.set_adapter_version(engine.adapter_version);
     out.set_state_schema_version(engine.state_schema_version);

@@ -21,6 +21,11 @@ struct BuildInfo {
     std::string version;  // of the worker
 };
 
+enum class Mode {
+    exact,       // a call of the engine computes one frame: the bits depend on nothing but the session
+    throughput,  // a call joins frames of several sessions
+};
+
 // Frames sent and not yet answered, a session.
 constexpr uint32_t MAX_INFLIGHT_FRAMES = 4;
 
@@ -34,6 +39,7 @@ uint64_t max_frame_bytes(const EngineDescription & engine);
 uint64_t max_message_bytes(const EngineDescription & engine);
 
 wire::DescribeResponse describe(
-    const EngineDescription & engine, const BuildInfo & build, const std::string & artifact_digest, const std::string & instance);
+    const EngineDescription & engine, const BuildInfo & build, const std::string & artifact_digest, const std::string & instance,
+    Mode mode);
 
 }  // namespace dgr

@@ -37,7 +37,11 @@ struct ExecuteStream {
     std::string session;  // empty until a hello was accepted
     uint64_t    epoch       = 0;
     bool        half_closed = false;
-    std::deque<Arrival> waiting;  // until the next stage gives credit
+    bool        queued      = false;  // a frame of it waits for its turn in the engine (throughput mode)
+    std::deque<Arrival> waiting;  // until its turn is over and the next stage gives credit
+
+    // Frames that came over it are still to be computed.
+    bool has_more() const { return queued || !waiting.empty(); }
 
     // One message was dealt with; reads on where reading had stopped for it.
     void dealt_with();

@@ -24,7 +24,7 @@ static void enable_plugins() {
 
 ShardServer::ShardServer(std::unique_ptr<ShardEngine> engine, ServerOptions options)
     : options_(std::move(options)),
-      stage_(std::make_shared<Stage>(std::move(engine), options_.build, options_.artifact_digest)),
+      stage_(std::make_shared<Stage>(std::move(engine), options_.build, options_.artifact_digest, options_.mode)),
       service_(std::make_unique<ShardService>(stage_)) {}
 
 ShardServer::~ShardServer() {

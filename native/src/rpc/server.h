@@ -22,6 +22,7 @@ struct ServerOptions {
     std::string listen = "127.0.0.1:0";  // loopback only
     std::string artifact_digest;         // 64 hex digits
     BuildInfo   build;
+    Mode        mode = Mode::exact;
 };
 
 class ShardServer {

@@ -3,24 +3,16 @@
 #include "rpc/stage.h"
 
 #include "rpc/status.h"
+#include "rpc/timing.h"
 #include "session/crc32c.h"
-
-#include <cstring>
 
 namespace dgr {
 
 using grpc::StatusCode;
 using std::chrono::steady_clock;
 
-static uint64_t us_between(Instant from, Instant to) {
-    return std::chrono::duration_cast<std::chrono::microseconds>(to - from).count();
-}
-
-static bool is_late(const wire::Frame & frame, Instant arrived) {
-    return frame.remaining_ms() != 0 && us_between(arrived, steady_clock::now()) >= uint64_t{frame.remaining_ms()} * 1000;
-}
-
-void Stage::frame(const std::shared_ptr<ExecuteStream> & stream, const wire::ExecuteRequest & request, Instant arrived) {
+void Stage::frame(const std::shared_ptr<ExecuteStream> & stream, const Arrival & arrival) {
+    const wire::ExecuteRequest & request = *arrival.request;
     Session * session = table_.find(stream->session);
     const auto streams = streams_.find(stream->session);
     if (session == nullptr || session->epoch != stream->epoch || streams == streams_.end() || streams->second.upstream != stream) {
@@ -37,14 +29,18 @@ void Stage::frame(const std::shared_ptr<ExecuteStream> & stream, const wire::Exe
         stream->gate.end(failure(*session, identity_.range(), StatusCode::UNAVAILABLE, "draining"));
         return;
     }
-    const Passage passage{*session, request.frame(), arrived};
+    const Passage passage{*session, request.frame(), arrival.at};
     const FrameOutcome outcome = check_frame(request.frame(), *session, rules_);
     if (outcome.verdict != FrameVerdict::run && outcome.verdict != FrameVerdict::repeat) {
         ++rejected_frames_;
     }
     switch (outcome.verdict) {
         case FrameVerdict::run:
-            run(passage);
+            if (mode_ == Mode::throughput) {
+                queue(stream, arrival);
+            } else {
+                run(passage);
+            }
             break;
         case FrameVerdict::repeat:
             answer(*session->find_kept(request.frame().sequence()), passage);
@@ -69,41 +65,10 @@ void Stage::frame(const std::shared_ptr<ExecuteStream> & stream, const wire::Exe
 }
 
 void Stage::run(const Passage & passage) {
-    Session & session = passage.session;
-    const wire::Frame & frame = passage.frame;
-    if (is_late(frame, passage.arrived)) {
-        drop(session.id, failure(session, identity_.range(), StatusCode::DEADLINE_EXCEEDED, "the frame's time ran out before it was computed"));
-        return;
-    }
-    EngineFrame in;
-    in.slot           = session.slot;
-    in.first_position = frame.first_position();
-    in.n_rows         = static_cast<uint32_t>(frame.token_ids_size());
-    in.token_ids      = frame.token_ids().data();
-    std::vector<float> aligned;  // protobuf's bytes need not be aligned for floats
-    if (!rules_.is_head) {
-        const std::string & data = frame.boundary().data();
-        aligned.resize(data.size() / sizeof(float));
-        std::memcpy(aligned.data(), data.data(), data.size());
-        in.boundary = aligned.data();
-    }
-    if (rules_.is_tail) {
-        in.want_token  = frame.want_token();
-        in.want_logits = static_cast<LogitsWanted>(frame.want_logits());
-    }
-    const Instant begin = steady_clock::now();
-    try {
-        const EngineOutput output = engine_->execute(in);
-        const uint64_t compute_us = us_between(begin, steady_clock::now());
-        busy_us_ += compute_us;
-        advance(passage, output, compute_us);
-    } catch (const InvalidFrame & error) {
-        ++rejected_frames_;
-        const auto & upstream = streams_[session.id].upstream;
-        upstream->gate.end(rejected(StatusCode::INVALID_ARGUMENT, "frame." + error.field, error.what()));
-    } catch (const std::exception & error) {
-        ++failed_frames_;
-        drop(session.id, failure(session, identity_.range(), StatusCode::INTERNAL, error.what()));
+    std::vector<Ready> ready;
+    ready.push_back({passage, {}, {}});
+    if (make_ready(ready.front())) {
+        run_ready(ready);
     }
 }
 

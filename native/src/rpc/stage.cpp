@@ -20,15 +20,11 @@ static std::string random_instance() {
     return as_hex(bytes).substr(0, 32);
 }
 
-static uint64_t us_since(Instant start) {
-    return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
-}
-
-Stage::Stage(std::unique_ptr<ShardEngine> engine, const BuildInfo & build, const std::string & artifact_digest)
-    : engine_(std::move(engine)) {
+Stage::Stage(std::unique_ptr<ShardEngine> engine, const BuildInfo & build, const std::string & artifact_digest, Mode mode)
+    : engine_(std::move(engine)), mode_(mode) {
     const EngineDescription & description = engine_->describe();
     digest_from_hex(artifact_digest);  // refuses anything else
-    identity_      = describe(description, build, artifact_digest, random_instance());
+    identity_      = describe(description, build, artifact_digest, random_instance(), mode);
     rules_         = {description.is_head(), description.is_tail(), description.numerics.n_ubatch, description.n_vocab, description.boundary.width};
     message_limit_ = max_message_bytes(description);
     count_free();
@@ -52,7 +48,7 @@ wire::StatusResponse Stage::status() const {
     out.set_rejected_frames(rejected_frames_);
     out.set_seam_bytes_per_token(static_cast<uint64_t>(rules_.width) * sizeof(float));
     out.set_busy_us(busy_us_);
-    out.set_uptime_us(us_since(started_));
+    out.set_uptime_us(us_between(started_, std::chrono::steady_clock::now()));
     out.set_draining(draining_);
     out.set_certification("uncertified");
     return out;
@@ -184,7 +180,7 @@ void Stage::take(const std::shared_ptr<ExecuteStream> & stream, const Arrival & 
     if (request.has_hello() && stream->session.empty()) {
         hello(stream, request);
     } else if (request.has_frame() && !stream->session.empty()) {
-        frame(stream, request, arrival.at);
+        frame(stream, arrival);
     } else {
         ++rejected_frames_;
         stream->gate.end(rejected(StatusCode::INVALID_ARGUMENT, "body", "out of order", "one hello, then frames"));
@@ -192,11 +188,13 @@ void Stage::take(const std::shared_ptr<ExecuteStream> & stream, const Arrival & 
     stream->dealt_with();
 }
 
-// The next stage has not yet executed as many frames as may be on their way to it.
+// A frame waits for its turn, or the next stage has not yet executed as many frames as may be on their way to it.
 bool Stage::must_wait(const ExecuteStream & stream) {
+    if (stream.has_more()) {
+        return true;
+    }
     const Session * session = rules_.is_tail || stream.session.empty() ? nullptr : table_.find(stream.session);
-    return session != nullptr && session->epoch == stream.epoch
-        && (!stream.waiting.empty() || session->kept.size() >= MAX_INFLIGHT_FRAMES);
+    return session != nullptr && session->epoch == stream.epoch && session->kept.size() >= MAX_INFLIGHT_FRAMES;
 }
 
 // Takes what waited, as far as credit goes.
@@ -211,7 +209,7 @@ void Stage::resume(const std::string & id) {
     for (const Arrival & arrival : waiting) {
         take(stream, arrival);
     }
-    if (stream->half_closed && stream->waiting.empty()) {
+    if (stream->half_closed && !stream->has_more()) {
         half_close(stream);
     }
 }
@@ -254,7 +252,7 @@ void Stage::reads_done(const std::shared_ptr<ExecuteStream> & stream) {
         return;
     }
     stream->half_closed = true;
-    if (stream->waiting.empty()) {
+    if (!stream->has_more()) {
         half_close(stream);
     }
 }

@@ -9,22 +9,24 @@
 #include "rpc/execute.h"
 #include "rpc/next-stage.h"
 #include "rpc/results.h"
+#include "rpc/timing.h"
 #include "session/frame-check.h"
 #include "session/session-table.h"
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <vector>
 
 namespace dgr {
 
-using Instant = std::chrono::steady_clock::time_point;
-
 class Stage : public std::enable_shared_from_this<Stage> {
 public:
-    Stage(std::unique_ptr<ShardEngine> engine, const BuildInfo & build, const std::string & artifact_digest);
+    Stage(std::unique_ptr<ShardEngine> engine, const BuildInfo & build, const std::string & artifact_digest,
+          Mode mode = Mode::exact);
 
     // ---- any thread
     void post(std::function<void()> task) { thread_.post(std::move(task)); }
@@ -60,13 +62,34 @@ private:
         Instant             arrived;
     };
 
+    // A frame that waits for its turn in the engine.
+    struct Turn {
+        std::shared_ptr<ExecuteStream> stream;
+        Arrival                        arrival;
+    };
+
+    // A frame as the engine takes it, with what it points into.
+    struct Ready {
+        Passage            passage;
+        EngineFrame        frame;
+        std::vector<float> boundary;  // protobuf's bytes need not be aligned for floats
+    };
+
     void hello(const std::shared_ptr<ExecuteStream> & stream, const wire::ExecuteRequest & request);
-    void frame(const std::shared_ptr<ExecuteStream> & stream, const wire::ExecuteRequest & request, Instant arrived);
+    void frame(const std::shared_ptr<ExecuteStream> & stream, const Arrival & arrival);
     bool must_wait(const ExecuteStream & stream);
     void resume(const std::string & id);
     void half_close(const std::shared_ptr<ExecuteStream> & stream);
     void executed(ExecuteStream & stream, uint64_t sequence);
     void run(const Passage & passage);
+    void queue(const std::shared_ptr<ExecuteStream> & stream, const Arrival & arrival);
+    void run_queued();
+    void post_turn();
+    Session * session_of(const Turn & turn);
+    std::vector<Turn> take_turns();
+    bool make_ready(Ready & ready);
+    void run_ready(std::vector<Ready> & ready);
+    void run_call(std::vector<Ready>::iterator begin, std::vector<Ready>::iterator end);
     void advance(const Passage & passage, const EngineOutput & output, uint64_t compute_us);
     void answer(const KeptAnswer & kept, const Passage & passage);
     void forward(const KeptAnswer & kept, const Passage & passage);
@@ -85,7 +108,10 @@ private:
     wire::DescribeResponse       identity_;
     FrameRules                   rules_;
     uint64_t                     message_limit_ = 0;
+    Mode                         mode_;
     SessionTable                 table_;
+    std::deque<Turn>             turns_;  // in order of arrival, one a stream
+    bool                         turn_comes_ = false;  // run_queued is posted
     std::map<std::string, Streams> streams_;
 
     Instant started_ = std::chrono::steady_clock::now();

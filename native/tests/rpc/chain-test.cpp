@@ -10,10 +10,12 @@ namespace dgr {
 
 static const std::vector<std::vector<int32_t>> PROMPT = {{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10}};
 
-class Chain : public ::testing::TestWithParam<std::vector<uint32_t>> {};
+class Chain : public ::testing::TestWithParam<std::tuple<std::vector<uint32_t>, Mode>> {
+protected:
+    Route route{std::get<0>(GetParam()), {}, std::get<1>(GetParam())};
+};
 
 TEST_P(Chain, GivesWhatAWholeEngineGives) {
-    Route route(GetParam());
     for (const bool chained : {false, true}) {
         Conversation conversation(route, chained ? "chained" : "direct", 1, chained);
         ASSERT_TRUE(conversation.open().ok());
@@ -30,7 +32,6 @@ TEST_P(Chain, GivesWhatAWholeEngineGives) {
 }
 
 TEST_P(Chain, FramesSentAheadOfTheirAnswersKeepTheirOrder) {
-    Route route(GetParam());
     route.tail().knobs->delay_ms = 3;
     const std::vector<std::vector<int32_t>> prompt(16, {1, 2, 3, 4});
     Conversation conversation(route, "ahead");
@@ -42,7 +43,6 @@ TEST_P(Chain, FramesSentAheadOfTheirAnswersKeepTheirOrder) {
 
 TEST_P(Chain, InterleavedSessionsDoNotTouchEachOther) {
     FakeSettings settings;
-    Route route(GetParam(), settings);
     Conversation one(route, "one"), two(route, "two");
     ASSERT_TRUE(one.open().ok());
     ASSERT_TRUE(two.open().ok());
@@ -57,8 +57,9 @@ TEST_P(Chain, InterleavedSessionsDoNotTouchEachOther) {
     EXPECT_EQ(got_two, expected(settings, other, 10));
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuts, Chain, ::testing::Values(
-    std::vector<uint32_t>{0, 4}, std::vector<uint32_t>{0, 1, 4}, std::vector<uint32_t>{0, 1, 3, 4}));
+using Cuts = std::vector<uint32_t>;
+INSTANTIATE_TEST_SUITE_P(Cuts, Chain, ::testing::Combine(
+    ::testing::Values(Cuts{0, 4}, Cuts{0, 1, 4}, Cuts{0, 1, 3, 4}), ::testing::Values(Mode::exact, Mode::throughput)));
 
 TEST(Chain, AHalfClosedStreamEndsOkOnEveryStage) {
     Route route({0, 1, 3, 4});

@@ -24,9 +24,10 @@ std::string rejected_field(const grpc::Status & status) {
     return detail ? detail->field() : "";
 }
 
-Worker::Worker(const FakeSettings & settings) {
+Worker::Worker(const FakeSettings & settings, Mode mode) {
     ServerOptions options;
     options.artifact_digest    = ARTIFACT;
+    options.mode               = mode;
     options.build.lane         = "test";
     options.build.lane_digest  = std::string(64, 'b');
     options.build.patched_tree = std::string(40, 'c');
@@ -48,11 +49,11 @@ wire::StatusResponse Worker::status() const {
     return response;
 }
 
-Route::Route(const std::vector<uint32_t> & cuts, FakeSettings settings) {
+Route::Route(const std::vector<uint32_t> & cuts, FakeSettings settings, Mode mode) {
     settings.n_layer = cuts.back();
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
         settings.range = {cuts[i], cuts[i + 1]};
-        workers.push_back(std::make_unique<Worker>(settings));
+        workers.push_back(std::make_unique<Worker>(settings, mode));
     }
 }
 

@@ -40,7 +40,7 @@ std::optional<Detail> detail_of(const grpc::Status & status) {
 std::string rejected_field(const grpc::Status & status);
 
 struct Worker {
-    explicit Worker(const FakeSettings & settings);
+    explicit Worker(const FakeSettings & settings, Mode mode = Mode::exact);
 
     std::shared_ptr<FakeEngine::Knobs>   knobs = std::make_shared<FakeEngine::Knobs>();
     std::unique_ptr<ShardServer>         server;
@@ -54,7 +54,7 @@ struct Worker {
 // Stages that cut the layers at `cuts`: {0, 2, 4} are the stages [0, 2) and [2, 4).
 class Route {
 public:
-    explicit Route(const std::vector<uint32_t> & cuts, FakeSettings settings = {});
+    explicit Route(const std::vector<uint32_t> & cuts, FakeSettings settings = {}, Mode mode = Mode::exact);
 
     Worker & head() { return *workers.front(); }
     Worker & tail() { return *workers.back(); }

@@ -136,6 +136,8 @@ class Recipe(Document):
         n_slots: sessions at a time.
         mode: `exact` runs one frame a decode, so bits equal the unsplit model's; all stages are on one lane.
             `mixed` too, but stages may be on unlike lanes: logits come near the unsplit model's only.
+            `throughput` joins frames of several sessions in a decode; a session alone gets exact bits, sessions
+            beside each other come near to them.
         boundary: type of the residual between stages.
         results: `direct` from the tail to the client, or `chain` back through the stages.
         numerics: everything the recipe decides about bits.
@@ -147,7 +149,7 @@ class Recipe(Document):
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
     n_ctx: Annotated[int, Field(ge=1)] = 512
     n_slots: Annotated[int, Field(ge=1, le=256)] = 1
-    mode: Literal["exact", "mixed"] = "exact"
+    mode: Literal["exact", "mixed", "throughput"] = "exact"
     boundary: Literal["f32"] = "f32"
     results: Literal["direct", "chain"] = "direct"
     numerics: Numerics = Numerics()
@@ -169,9 +171,14 @@ class Recipe(Document):
     @model_validator(mode="after")
     def _exact_on_one_lane(self) -> Self:
         lanes = sorted({stage.lane for stage in self.stages})
-        if self.mode == "exact" and len(lanes) > 1:
-            raise ValueError(f'mode: stages on {" and ".join(lanes)} cannot be exact; state mode = "mixed"')
+        if self.mode != "mixed" and len(lanes) > 1:
+            raise ValueError(f'mode: stages on {" and ".join(lanes)} cannot be {self.mode}; state mode = "mixed"')
         return self
+
+    @property
+    def worker_mode(self) -> Literal["exact", "throughput"]:
+        """How its workers fill a call of the library."""
+        return "throughput" if self.mode == "throughput" else "exact"
 
     def placed(self, lanes: tuple[str, ...]) -> Recipe:
         """Return the recipe with its stages on other lanes.
@@ -191,7 +198,8 @@ class Recipe(Document):
         moved = tuple(
             stage.model_copy(update={"lane": lane}) for stage, lane in zip(self.stages, each, strict=True)
         )
-        return self.model_copy(update={"stages": moved, "mode": "exact" if len(set(each)) == 1 else "mixed"})
+        alike = self.mode if self.mode != "mixed" else "exact"
+        return self.model_copy(update={"stages": moved, "mode": alike if len(set(each)) == 1 else "mixed"})
 
     @model_validator(mode="after")
     def _frame_fits_context(self) -> Self:

@@ -235,4 +235,5 @@ def _expected(recipe: Recipe, artifact: Artifact, programs: Mapping[str, Program
         lane_digests=tuple(digests[stage.lane] for stage in recipe.stages),
         numerics=recipe.numerics,
         mixed=recipe.mode == "mixed",
+        mode=recipe.worker_mode,
     )

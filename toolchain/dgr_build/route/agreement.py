@@ -24,6 +24,7 @@ class Expected:
         lane_digests: of every stage, from head to tail.
         numerics: what the recipe decides about bits.
         mixed: stages may differ in what lane and hardware decide about bits.
+        mode: `exact`, or `throughput` where workers join frames of several sessions.
     """
 
     artifact_digest: str
@@ -31,6 +32,7 @@ class Expected:
     lane_digests: tuple[str, ...]
     numerics: Numerics
     mixed: bool = False
+    mode: str = "exact"
 
 
 def require_route(stages: Sequence[StageLink], expected: Expected | None) -> None:
@@ -56,6 +58,7 @@ def require_route(stages: Sequence[StageLink], expected: Expected | None) -> Non
         _require(stage, "layers", stage.layers, layers)
         _require(stage, "artifact", stage.about.artifact.digest, expected.artifact_digest)
         _require(stage, "lane digest", stage.about.build.lane_digest, lane)
+        _require(stage, "mode", stage.about.mode, expected.mode)
         for name, value in _facts(expected.numerics).items():
             _require(stage, f"numerics.{name}", getattr(stage.about.numerics, name), value)
 

@@ -60,6 +60,7 @@ def arguments(program: Program, recipe: Recipe, stage: Stage, artifact: Artifact
         "device": program.device,
         "n-ctx": recipe.n_ctx,
         "slots": recipe.n_slots,
+        "mode": recipe.worker_mode,
         "n-ubatch": numerics.n_ubatch,
         "threads": numerics.n_threads,
         "threads-batch": numerics.n_threads_batch,
