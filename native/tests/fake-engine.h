@@ -67,7 +67,11 @@ public:
     uint32_t largest_free() const override { return ids_.size() < settings_.slots ? settings_.n_ctx : 0; }
     uint32_t slot_n_ctx(uint32_t) const override { return settings_.n_ctx; }
     uint32_t position(uint32_t slot) const override { return static_cast<uint32_t>(ids_.at(slot).size()); }
-    void     close(uint32_t slot) override { ids_.erase(slot); }
+    void     close(uint32_t slot) override {
+        ids_.erase(slot);
+        seeds_.erase(slot);
+    }
+    void sample_with(uint32_t slot, const Sampling & sampling) override { seeds_[slot] = sampling.seed; }
 
     void check(const EngineFrame & frame) const override {
         if (static_cast<int>(frame.slot) == knobs_->refused_slot) {
@@ -140,6 +144,9 @@ private:
         if (frame.want_token) {
             const auto last = logits.end() - n_vocab;
             output.token = static_cast<int32_t>(std::max_element(last, logits.end()) - last);
+            if (seeds_.count(frame.slot) != 0) {
+                output.token = static_cast<int32_t>((static_cast<uint64_t>(output.token) + seeds_.at(frame.slot)) % n_vocab);
+            }
         }
         if (frame.want_logits != LogitsWanted::none) {
             output.logits_rows = frame.n_rows - first;
@@ -152,6 +159,7 @@ private:
     EngineDescription      description_;
     std::map<uint32_t, std::vector<int32_t>> ids_;  // of each open slot
     std::vector<std::vector<float>> rows_;  // of each frame of the last call
+    std::map<uint32_t, uint64_t> seeds_;            // of those that do not choose greedily; each shifts its tokens
 };
 
 }  // namespace dgr

@@ -100,6 +100,7 @@ class FakeStage:
         self.epochs: list[int] = []  # as opened
         self.on_open = self.on_hello = self.on_frame = lambda _: None
         self.on_result = lambda response: [response]
+        self.takes_sampling = True
         self._server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.so_reuseport", 0)])
         wire.pb2_grpc.add_ShardServicer_to_server(self, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
@@ -154,7 +155,10 @@ class FakeStage:
         start = prefix_start(ARTIFACT)
         self.epochs.append(request.epoch)
         self.sessions[request.session] = _Session(request, start, Cells(self.first, self.last))
-        return wire.pb2.OpenSessionResponse(n_ctx=self.n_ctx, prefix_hash=start)
+        response = wire.pb2.OpenSessionResponse(n_ctx=self.n_ctx, prefix_hash=start)
+        if request.HasField("sampling") and self.takes_sampling:
+            response.sampling.CopyFrom(request.sampling)
+        return response
 
     def CloseSession(self, request: Any, _context: Any) -> Any:
         held = self.sessions.get(request.session)
@@ -245,7 +249,11 @@ class FakeStage:
             frame.boundary.CopyFrom(wire.pb2.Boundary(rows=len(ids), width=WIDTH, data=data))
             following.send(request)
         else:
-            self._deliver(session, self._result(frame, residuals), out)
+            result = self._result(frame, residuals)
+            if session.asked.HasField("sampling"):  # by seed and position, as a worker would
+                shift = session.asked.sampling.seed * 7 + session.position
+                result.token = (result.token + shift) % N_VOCAB
+            self._deliver(session, result, out)
         out.put(_answer(request, executed=wire.pb2.Executed(sequence=frame.sequence)))
 
     def _result(self, frame: Any, residuals: list[int]) -> Any:

@@ -368,3 +368,50 @@ def test_another_recipe_can_be_the_other_side(faked, ws):
     assert outcome.parity.sound
     assert outcome.whole_ids == outcome.token_ids
     assert not faked.asked  # the reference program takes no part
+
+
+def test_the_command_line_reaches_the_tail_and_the_outcome(faked, capsys):
+    words = ["--temperature", "0.7", "--top-k", "9", "--top-p", "0.9", "--min-p", "0.1", "--seed", "5"]
+    words += ["--penalty-window", "32", "--repetition-penalty", "1.25", "--frequency-penalty", "0.5"]
+    words += ["--presence-penalty", "-0.5"]
+    assert cli(["run", "made", "--tokens", "5,6", "--max-tokens", "3", *words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sampling"] == {
+        "temperature": 0.7,
+        "top_k": 9,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "penalty_window": 32,
+        "repetition_penalty": 1.25,
+        "frequency_penalty": 0.5,
+        "presence_penalty": -0.5,
+        "seed": 5,
+    }
+    assert cli(["run", "made", "--tokens", "5,6", "--max-tokens", "3", "--temperature", "1"]) == 0
+    assert "temperature 1.0" in capsys.readouterr().out
+    assert cli(["run", "made", "--tokens", "5", "--max-tokens", "2"]) == 0
+    assert "greedy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--seed", "1"],
+        ["--temperature", "-1"],
+        ["--temperature", "1", "--top-p", "0"],
+        ["--temperature", "1", "--compare", "whole"],
+        ["--presence-penalty", "1", "--compare", "whole"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_is_refused_before_a_worker_starts(faked, capsys, words):
+    assert cli(["run", "made", "--tokens", "5", *words]) == UsageError.exit_code
+    assert not hasattr(faked, "route")
+
+
+def test_another_recipe_samples_alike_beside_it(faked, ws):
+    asked = request(
+        tokens=(5, 6), max_tokens=4, compare_recipe="other", sampling={"temperature": 1, "seed": 2}
+    )
+    outcome = flow.run_recipe(ws, asked)
+    assert outcome.parity.sound
+    assert outcome.whole_ids == outcome.token_ids

@@ -5,6 +5,8 @@
 
 #pragma once
 
+#include "dgr/sampling.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -97,7 +99,7 @@ struct EngineFrame {
 struct EngineOutput {
     const float * boundary     = nullptr;  // [n_rows, width]; null on the tail
     uint32_t      boundary_rows = 0;
-    int32_t       token        = -1;       // greedy choice after the last row: lowest id among the maxima
+    int32_t       token        = -1;       // for the position after the last row; -1: not wanted
     std::vector<float> logits;             // [logits_rows, n_vocab]
     uint32_t      logits_rows  = 0;
 };
@@ -147,6 +149,10 @@ public:
 
     // Next position of an open slot.
     virtual uint32_t position(uint32_t slot) const = 0;
+
+    // How the tail chooses the tokens of an open slot that has run no frame; it chooses greedily until told.
+    // Throws InvalidFrame naming the field.
+    virtual void sample_with(uint32_t slot, const Sampling & sampling) = 0;
 
     // Throws what executing this frame alone would throw before anything is touched.
     virtual void check(const EngineFrame & frame) const = 0;

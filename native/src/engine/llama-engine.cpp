@@ -4,6 +4,7 @@
 #include "finite.h"
 #include "frame-rules.h"
 #include "llama-setup.h"
+#include "sampler.h"
 #include "slot-table.h"
 #include "upstream-log.h"
 #include "vocabulary.h"
@@ -79,6 +80,14 @@ public:
     uint32_t slot_n_ctx(uint32_t slot) const override { return slots.known(slot).n_ctx; }
     uint32_t position(uint32_t slot) const override { return slots.opened(slot).position; }
 
+    void sample_with(uint32_t index, const Sampling & sampling) override {
+        const Slot & slot = slots.opened(index);
+        if (!description.is_tail() || slot.position > 0) {
+            throw InvalidFrame("sampling", "only the tail chooses tokens, and only in one way from the first frame on");
+        }
+        samplers.set(index, sampling, description.n_vocab, slot.n_ctx);
+    }
+
     void check(const EngineFrame & frame) const override {
         check_engine_frame(frame, slots.opened(frame.slot), description, params);
     }
@@ -113,6 +122,7 @@ public:
             return;
         }
         clear(slot);
+        samplers.forget(index);
         slot.open   = false;
         slot.failed = false;
 
@@ -284,16 +294,13 @@ private:
         return boundary + n;
     }
 
-    const float * read_logits(const float * logits, const EngineFrame & frame, EngineOutput & output) const {
+    const float * read_logits(const float * logits, const EngineFrame & frame, EngineOutput & output) {
         const size_t   width  = description.n_vocab;
         const uint32_t n_rows = wants_all(frame) ? frame.n_rows : 1;
         if (params.check_finite && !all_finite(logits, n_rows * width)) {
             throw std::runtime_error("the outgoing logits hold values that are not finite");
         }
-        if (frame.want_token) {
-            const float * last = logits + (n_rows - 1) * width;
-            output.token       = static_cast<int32_t>(std::max_element(last, last + width) - last);
-        }
+        output.token = samplers.next(frame, logits + (n_rows - 1) * width, description.n_vocab);
         if (frame.want_logits != LogitsWanted::none) {
             output.logits.assign(logits, logits + n_rows * width);
             output.logits_rows = n_rows;
@@ -310,6 +317,7 @@ private:
     EngineDescription description;
     BatchRows         rows;
     SlotTable         slots;
+    SlotSamplers      samplers;
 
     // released from the last to the first: contexts before what they use
     llama_model_ptr                model;

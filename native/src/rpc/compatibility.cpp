@@ -1,6 +1,7 @@
 #include "rpc/compatibility.h"
 
 #include "rpc/loopback.h"
+#include "rpc/sampling.h"
 #include "rpc/status.h"
 #include "session/prefix-hash.h"
 
@@ -146,6 +147,7 @@ grpc::Status check_open(const wire::OpenSessionRequest & request, const wire::De
         check_cache(request.cache(), self),
         check_predecessor(request, self),
         check_successor_form(request, self),
+        check_sampling(request, self.range().last() == self.artifact().n_layer()),
     });
 }
 

@@ -2,6 +2,7 @@
 
 #include "rpc/stage.h"
 
+#include "rpc/sampling.h"
 #include "rpc/status.h"
 
 #include <openssl/rand.h>
@@ -82,6 +83,16 @@ grpc::Status Stage::open(const wire::OpenSessionRequest & request, wire::OpenSes
         return rejected(StatusCode::RESOURCE_EXHAUSTED, "cache.n_ctx",
             "no free slot of " + std::to_string(request.cache().n_ctx()) + " positions",
             "the largest free slot has " + std::to_string(engine_->largest_free()));
+    }
+    if (request.has_sampling()) {
+        const Sampling sampling = from_wire(request.sampling());
+        try {
+            engine_->sample_with(static_cast<uint32_t>(slot), sampling);
+        } catch (...) {
+            engine_->close(static_cast<uint32_t>(slot));
+            throw;
+        }
+        *response.mutable_sampling() = to_wire(sampling);
     }
     Session session;
     session.id                = request.session();

@@ -57,13 +57,39 @@ def run(
     results: Annotated[
         Results | None, typer.Option(help="results straight from the tail, or back through the stages")
     ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="choose tokens by chance, from 0.001 to 100; 0: the most likely one")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="keep so many candidates; 0: all")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="keep the candidates that hold this probability")
+    ] = None,
+    min_p: Annotated[
+        float | None, typer.Option(help="keep candidates at least this likely, as a share of the likeliest")
+    ] = None,
+    penalty_window: Annotated[
+        int | None, typer.Option(help="penalise the ids of so many last positions; unless stated: 64")
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="divide the logits of ids in the window, from 0.1 to 10; 1: off")
+    ] = None,
+    frequency_penalty: Annotated[
+        float | None, typer.Option(help="lower the logit of an id for each time it is in the window; 0: off")
+    ] = None,
+    presence_penalty: Annotated[
+        float | None, typer.Option(help="lower the logits of ids in the window once; 0: off")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="decides the chance; unless stated: 0, so runs repeat")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the outcome as JSON")] = False,
 ) -> None:
     """Start the workers of a recipe on this machine, run a prompt through them, and stop them.
 
-    Tokens are chosen greedily and shown as they come. With --compare whole, a difference of a single bit in
-    any logit ends with exit code 8; on lanes that compute otherwise than their reference, an error above the
-    lane's stated limit does.
+    Tokens are shown as they come. They are chosen greedily, unless the recipe or --temperature says
+    otherwise; then equal seeds give equal tokens, however the model is cut. With --compare whole, a
+    difference of a single bit in any logit ends with exit code 8; on lanes that compute otherwise than their
+    reference, an error above the lane's stated limit does.
 
     \b
     Examples:
@@ -71,7 +97,19 @@ def run(
       dgr-build run deepseek4-tiny-12stage --prompt "Hello" --max-tokens 32 --compare whole
       dgr-build run llama-tiny-2stage --tokens 5,6,7 --json
       dgr-build run deepseek4-tiny-2stage --lanes vulkan,cpu --compare whole
+      dgr-build run deepseek4-tiny-3stage --temperature 0.8 --top-p 0.95 --seed 7
     """  # noqa: D301 - the escape keeps the lines of the examples apart
+    sampling = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "penalty_window": penalty_window,
+        "repetition_penalty": repetition_penalty,
+        "frequency_penalty": frequency_penalty,
+        "presence_penalty": presence_penalty,
+        "seed": seed,
+    }
     request = RunRequest(
         recipe=recipe,
         lanes=_names(lanes),
@@ -81,6 +119,7 @@ def run(
         compare=compare is not None,
         compare_recipe=compare_recipe,
         results=results.value if results else None,
+        sampling={name: value for name, value in sampling.items() if value is not None},
         on_text=(lambda _: None) if as_json else console.stream,
         on_end=(lambda: None) if as_json else (lambda: console.stream("\n")),
     )
@@ -97,6 +136,7 @@ def show(outcome: RunOutcome) -> None:
     pairs: dict[str, object] = {
         "stages": " ".join(f"[{first}, {last})" for first, last in outcome.stages),
         "tokens": " ".join(str(token) for token in outcome.token_ids),
+        "chosen": outcome.sampling.to_text(),
         "artifact": outcome.digests["artifact"],
         "lane digest": outcome.digests["lane"],
         **speeds,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from dgr_build.documents.base import Document, Sha256, digest, load_toml
+from dgr_build.documents.base import Document, Sha256, digest, load_toml, parse
+from dgr_build.documents.sampling import Sampling
 from dgr_build.errors import UsageError
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"]
@@ -141,6 +143,7 @@ class Recipe(Document):
         boundary: type of the residual between stages.
         results: `direct` from the tail to the client, or `chain` back through the stages.
         numerics: everything the recipe decides about bits.
+        sampling: how the tail chooses tokens.
     """
 
     name: Name
@@ -153,6 +156,7 @@ class Recipe(Document):
     boundary: Literal["f32"] = "f32"
     results: Literal["direct", "chain"] = "direct"
     numerics: Numerics = Numerics()
+    sampling: Sampling = Sampling()
 
     @model_validator(mode="after")
     def _stages_join(self) -> Self:
@@ -201,6 +205,23 @@ class Recipe(Document):
         alike = self.mode if self.mode != "mixed" else "exact"
         return self.model_copy(update={"stages": moved, "mode": alike if len(set(each)) == 1 else "mixed"})
 
+    def sampled(self, changes: Mapping[str, object]) -> Recipe:
+        """Return the recipe with some values of its sampling changed.
+
+        Raises:
+            UsageError: one is out of its range, or would have no effect.
+        """
+        data = {**self.sampling.model_dump(), **changes}
+        sampling = parse(data, Sampling, f"the sampling of recipe {self.name}")
+        idle = [name for name in ("top_k", "top_p", "min_p", "seed") if name in changes]
+        if idle and sampling.temperature == 0:
+            raise UsageError(
+                f"{' and '.join(idle)} without a temperature would have no effect",
+                cause="at temperature 0 the most likely token is taken",
+                remedy="give a temperature too, such as 0.8",
+            )
+        return self.model_copy(update={"sampling": sampling})
+
     @model_validator(mode="after")
     def _frame_fits_context(self) -> Self:
         if self.numerics.n_ubatch > self.n_ctx:
@@ -209,7 +230,8 @@ class Recipe(Document):
 
     def digest(self) -> str:
         """Return the sha256 of the recipe's canonical form."""
-        return digest(self.model_dump(mode="json"))
+        plain = {"sampling"} if self.sampling == Sampling() else set()  # as before recipes could sample
+        return digest(self.model_dump(mode="json", exclude=plain))
 
 
 def load_recipe(path: Path) -> Recipe:

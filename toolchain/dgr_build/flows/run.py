@@ -51,6 +51,7 @@ class RunRequest:
         compare_recipe: also run another recipe of the model on the lane of the head, and compare all logits.
         workers: of lanes, where they are not to be looked for.
         results: overrides how results come back.
+        sampling: overrides values of how the tail chooses tokens, by name.
         on_text: called with each piece of text as it comes.
         on_end: called after the last piece.
     """
@@ -64,6 +65,7 @@ class RunRequest:
     compare_recipe: str = ""
     workers: Mapping[str, Program] = field(default_factory=dict)
     results: Literal["direct", "chain"] | None = None
+    sampling: Mapping[str, object] = field(default_factory=dict)
     on_text: Callable[[str], None] = field(default=lambda _: None)
     on_end: Callable[[], None] = field(default=lambda: None)
 
@@ -81,6 +83,13 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
     """
     recipe = find_recipe(ws, request.recipe)
     recipe = recipe.placed(request.lanes) if request.lanes else recipe
+    recipe = recipe.sampled(request.sampling) if request.sampling else recipe
+    if request.compare and not recipe.sampling.is_plain:
+        raise UsageError(
+            "a run that samples cannot be compared with the whole model on the unmodified library",
+            cause="that program chooses greedily only",
+            remedy="use --compare-recipe with a recipe of one stage, which samples alike",
+        )
     matrix = load_matrix(ws.matrix_file)
     other = _beside(ws, recipe, request)
     programs = _programs(ws, matrix, recipe, request.workers)
@@ -130,7 +139,7 @@ def _beside(ws: Workspace, recipe: Recipe, request: RunRequest) -> Recipe | None
             cause="logits of two models have nothing to do with each other",
             remedy="name a recipe of the same model; dgr-build run --help",
         )
-    return other.placed((recipe.stages[0].lane,))
+    return other.placed((recipe.stages[0].lane,)).model_copy(update={"sampling": recipe.sampling})
 
 
 def _run(ws: Workspace, recipe: Recipe, programs: Mapping[str, Program], request: RunRequest) -> RunOutcome:
@@ -153,7 +162,7 @@ def _run(ws: Workspace, recipe: Recipe, programs: Mapping[str, Program], request
         ids: list[int] = []
         rows = []
         pieces = Text(client, request.on_text)
-        for step in client.generate(prompt, request.max_tokens, logits=logits):
+        for step in client.generate(prompt, request.max_tokens, logits=logits, sampling=recipe.sampling):
             seconds.setdefault("route_prefill", time.monotonic() - begin)
             ids.append(step.token)
             rows.append(step.logits)
@@ -179,6 +188,7 @@ def _run(ws: Workspace, recipe: Recipe, programs: Mapping[str, Program], request
         seconds=seconds,
         logits=np.concatenate(rows),
         logs=ws.logs("route") / recipe.name,
+        sampling=recipe.sampling,
     )
 
 

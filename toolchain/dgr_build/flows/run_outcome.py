@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from dgr_build.documents.sampling import Sampling
     from dgr_build.route.parity import Parity
 
 
@@ -29,6 +30,7 @@ class RunOutcome:
         seconds: prefill and decode of the route, and of the whole model where it was run.
         logits: of every row that ran, [rows, n_vocab]; empty where they were not asked for.
         logs: where the workers' words lie.
+        sampling: how tokens were chosen.
         parity: how the logits compare with the other side's, None where that was not asked.
         whole_ids: what the other side generated.
     """
@@ -43,6 +45,7 @@ class RunOutcome:
     seconds: dict[str, float]
     logits: NDArray[np.float32]
     logs: Path
+    sampling: Sampling
     parity: Parity | None = None
     whole_ids: tuple[int, ...] = ()
 
@@ -69,6 +72,7 @@ class RunOutcome:
             "seconds": self.seconds,
             "tokens_per_second": self.tokens_per_second,
             "logs": str(self.logs),
+            "sampling": self.sampling.model_dump(),
         }
         if self.parity is not None:
             data |= {

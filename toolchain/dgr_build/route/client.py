@@ -11,9 +11,11 @@ import grpc
 import numpy as np
 
 from dgr_build import console
+from dgr_build.documents.sampling import Sampling
 from dgr_build.errors import RouteError, UsageError
 from dgr_build.route import failures, wire
 from dgr_build.route.agreement import require_route
+from dgr_build.route.sampling import to_wire
 from dgr_build.route.session import Epoch, Missed, Opening, StageLink
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _DESCRIBE_S = 10.0
 _MAX_EPOCHS = 5
 _GRACE_S = 1.0  # a stage that sees a frame's time run out says so itself, a little later than it happens
+_GREEDY = Sampling()
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -114,15 +117,22 @@ class RouteClient:
         return bytes(self._call(self.stages[0], "Detokenize", request).text)
 
     def generate(
-        self, prompt: Sequence[int], max_tokens: int, *, logits: bool = False, frame_s: float = 120.0
+        self,
+        prompt: Sequence[int],
+        max_tokens: int,
+        *,
+        logits: bool = False,
+        frame_s: float = 120.0,
+        sampling: Sampling = _GREEDY,
     ) -> Iterator[Step]:
-        """Prefill a prompt and yield greedily chosen tokens as they come, each exactly once.
+        """Prefill a prompt and yield tokens as they come, each exactly once.
 
         Args:
             prompt: token ids, at least one.
             max_tokens: how many tokens to yield.
             logits: also bring back the logits of every prompt row and every step.
             frame_s: how long one frame may take through all stages.
+            sampling: how the tail chooses tokens.
 
         Raises:
             UsageError: the prompt is empty or does not fit.
@@ -134,15 +144,15 @@ class RouteClient:
                 cause=f"a session holds 1 to {self.n_ctx} positions",
                 remedy="shorten the prompt, or give the recipe a larger n_ctx",
             )
-        run = _Run(self, list(prompt), logits=logits, frame_s=frame_s)
+        run = _Run(self, list(prompt), logits=logits, frame_s=frame_s, sampling=to_wire(sampling))
         try:
             for _ in range(max_tokens):
                 yield run.next()
         finally:
             run.close()
 
-    def open(self, session: str, epoch: int, key: bytes) -> Epoch:
-        """Open one epoch of a session on every stage."""
+    def open(self, session: str, epoch: int, key: bytes, sampling: Any = None) -> Epoch:
+        """Open one epoch of a session on every stage, and ask the tail for `sampling`, as on the wire."""
         opening = Opening(
             session=session,
             epoch=epoch,
@@ -150,6 +160,7 @@ class RouteClient:
             n_ctx=self.n_ctx,
             chain=self._chain,
             mixed=self._expected is not None and self._expected.mixed,
+            sampling=sampling,
         )
         return Epoch(self.stages, opening)
 
@@ -203,8 +214,11 @@ class RouteClient:
 class _Run:
     """A generation: what was accepted so far, and the epoch that holds it."""
 
-    def __init__(self, client: RouteClient, prompt: list[int], *, logits: bool, frame_s: float) -> None:
+    def __init__(
+        self, client: RouteClient, prompt: list[int], *, logits: bool, frame_s: float, sampling: Any
+    ) -> None:
         self._client = client
+        self._sampling = sampling
         self._accepted = prompt
         self._logits = wire.pb2.LOGITS_ALL if logits else wire.pb2.LOGITS_NONE
         self._frame_s = frame_s
@@ -245,7 +259,7 @@ class _Run:
     def _step(self) -> Step:
         if self._epoch is None:
             self._number += 1
-            self._epoch = self._client.open(self._session, self._number, self._key)
+            self._epoch = self._client.open(self._session, self._number, self._key, self._sampling)
             self._answered = self._held = 0
         epoch, size = self._epoch, self._client.n_ubatch
         limit_ms = max(1, int(self._frame_s * 1000))  # 0 would be no limit

@@ -15,6 +15,7 @@ import numpy as np
 from dgr_build.errors import RouteError
 from dgr_build.route import failures, wire
 from dgr_build.route.hashing import prefix_next, prefix_start
+from dgr_build.route.sampling import require_taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,6 +97,7 @@ class Opening:
         n_ctx: positions it may need.
         chain: results come back through the stages.
         mixed: stages may differ in numerics; nothing is then promised about bits.
+        sampling: what the tail is asked for, as on the wire; None for greedy.
     """
 
     session: str
@@ -104,6 +106,7 @@ class Opening:
     n_ctx: int
     chain: bool
     mixed: bool = False
+    sampling: Any = None
 
 
 class Epoch:
@@ -175,10 +178,12 @@ class Epoch:
 
     def _open(self) -> None:
         for stage in reversed(self._stages):
+            request = self._open_request(stage)
             try:
-                stage.stub.OpenSession(self._open_request(stage), timeout=_CALL_S)
+                response = stage.stub.OpenSession(request, timeout=_CALL_S)
             except grpc.RpcError as error:
                 raise self._ended(stage, error) from error
+            require_taken(stage.name, request, response)
 
     def _open_request(self, stage: StageLink) -> Any:
         about, numerics = stage.about, stage.about.numerics
@@ -204,6 +209,7 @@ class Epoch:
             successor_address=after.address if after else "",
             results_chain=self._opening.chain,
             mixed=self._opening.mixed,
+            sampling=None if after else self._opening.sampling,
         )
 
     def _listen(self) -> None:
