@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -67,22 +68,23 @@ def test_nothing_asked_is_the_greedy_choice_of_the_unmodified_library(route, ref
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2], ids=["head", "middle", "tail"])
-@pytest.mark.parametrize("after", [1, 13])
+@pytest.mark.parametrize(("arch", "after"), [("llama", 1), ("llama", 13), ("deepseek4", 13)])
 def test_a_stage_that_is_killed_and_replaced_changes_no_token(
-    route, start_worker, tiny, on_the_wire, lost, after
+    route, start_worker, tiny, on_the_wire, lost, arch, after
 ):
-    artifact, cuts = tiny("llama"), (4, 8)
+    artifact, cuts = tiny(arch), _CUTS[arch][2]
     prompt = on_the_wire.prompt(70)
-    undisturbed, _ = _run(route(cuts, artifact), prompt, _WARM)
-    bounds = list(zip((0, *cuts), (*cuts, 12), strict=True))
+    undisturbed, logits = _run(route(cuts, artifact), prompt, _WARM, logits=True)
+    bounds = list(itertools.pairwise((0, *cuts, artifact.manifest.n_layer)))
     workers = [start_worker(artifact, *layers) for layers in bounds]
     workers = [worker.ready() for worker in workers]
-    tokens, epochs = [], []
+    tokens, rows, epochs = [], [], []
     with RouteClient([worker.address for worker in workers]) as client:
         opened = client.open
         client.open = lambda session, epoch, *rest: epochs.append(epoch) or opened(session, epoch, *rest)
-        for step in client.generate(prompt, _N, sampling=_WARM):
+        for step in client.generate(prompt, _N, sampling=_WARM, logits=True):
             tokens.append(step.token)
+            rows.append(step.logits)
             if len(tokens) == after:
                 workers[lost].child.signal(signal.SIGKILL)
                 workers[lost].child.wait(20)
@@ -91,6 +93,7 @@ def test_a_stage_that_is_killed_and_replaced_changes_no_token(
                 workers[lost] = again
     assert epochs == [1, 2]
     assert tokens == undisturbed
+    assert np.concatenate(rows).tobytes() == logits.tobytes()
     for worker in workers:
         worker.stop()
 

@@ -47,6 +47,20 @@ def test_a_replaced_stage_gets_the_tokens_again(route_fake, results, index, sequ
     assert "epoch 2" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+def test_what_is_run_again_is_cut_as_at_first_where_bits_are_promised(route_fake, monkeypatch, mixed):
+    monkeypatch.setattr(RouteClient, "mixed", mixed)
+    rows = []
+    with route_fake.stages(4) as route:
+        replace_at(route_fake, route[1], 5)
+        route[0].on_frame = lambda frame: rows.append((route[0].epochs[-1], len(frame.token_ids)))
+        with RouteClient(route_fake.addresses(route)) as client:
+            tokens = [step.token for step in client.generate(PROMPT, 5)]
+    assert tokens == route_fake.whole(PROMPT, 5)[0]
+    assert [n for epoch, n in rows if epoch == 1] == [4, 4, 2, 1, 1, 1]
+    assert [n for epoch, n in rows if epoch == 2] == ([4, 4, 4, 1, 1] if mixed else [4, 4, 2, 1, 1, 1, 1])
+
+
 def test_a_stage_that_comes_back_with_other_settings_ends_the_run(route_fake):
     with route_fake.stages(2, 7) as route:
         replace_at(route_fake, route[1], 4, last=6)

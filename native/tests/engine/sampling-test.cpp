@@ -51,15 +51,23 @@ TEST_P(Sampled, TheSeedDecidesWhereverTheModelIsCut) {
     }
 }
 
-TEST_P(Sampled, APrefillOfWhatWasAcceptedGoesOnAlike) {
-    const auto prompt = make_prompt(70);
+// What a client does when a cache was lost: the same frames again, without asking for their tokens, then on.
+TEST_P(Sampled, ASessionThatIsRunAgainGoesOnAlike) {
+    const auto prompt = make_prompt(60);
     Chain      chain(params, { 2 });
     const auto all = run(chain, prompt, warm(5)).tokens;
     for (const size_t kept : { size_t(1), size_t(9), size_t(20) }) {
-        auto again = prompt;
-        again.insert(again.end(), all.begin(), all.begin() + static_cast<long>(kept));
-        const auto rest = run(chain, again, warm(5), N_DECODE - static_cast<int>(kept)).tokens;
-        EXPECT_EQ(rest, std::vector<int32_t>(all.begin() + static_cast<long>(kept), all.end())) << kept;
+        Chain::Session session(chain, 256);
+        chain.stage(1).sample_with(static_cast<uint32_t>(session.slots()[1]), warm(5));
+        session.execute(prompt);
+        std::vector<int32_t> tokens(all.begin(), all.begin() + static_cast<long>(kept));
+        for (size_t i = 0; i + 1 < kept; i++) {
+            session.execute({ tokens[i] });
+        }
+        while (tokens.size() < all.size()) {
+            tokens.push_back(session.execute({ tokens.back() }).token);
+        }
+        EXPECT_EQ(tokens, all) << kept;
     }
 }
 

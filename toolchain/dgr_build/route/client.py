@@ -97,6 +97,11 @@ class RouteClient:
         return int(self.stages[0].about.numerics.n_ubatch)
 
     @property
+    def mixed(self) -> bool:
+        """Whether stages may differ in numerics, so that nothing is promised about bits."""
+        return self._expected is not None and self._expected.mixed
+
+    @property
     def n_ctx(self) -> int:
         """Positions of the largest session that every stage can hold."""
         return min(max(int(slots.n_ctx) for slots in stage.about.slot_classes) for stage in self.stages)
@@ -159,7 +164,7 @@ class RouteClient:
             key=key,
             n_ctx=self.n_ctx,
             chain=self._chain,
-            mixed=self._expected is not None and self._expected.mixed,
+            mixed=self.mixed,
             sampling=sampling,
         )
         return Epoch(self.stages, opening)
@@ -220,6 +225,7 @@ class _Run:
         self._client = client
         self._sampling = sampling
         self._accepted = prompt
+        self._n_prompt = len(prompt)
         self._logits = wire.pb2.LOGITS_ALL if logits else wire.pb2.LOGITS_NONE
         self._frame_s = frame_s
         self._session = f"run-{secrets.token_hex(8)}"
@@ -261,11 +267,10 @@ class _Run:
             self._number += 1
             self._epoch = self._client.open(self._session, self._number, self._key, self._sampling)
             self._answered = self._held = 0
-        epoch, size = self._epoch, self._client.n_ubatch
+        epoch = self._epoch
         limit_ms = max(1, int(self._frame_s * 1000))  # 0 would be no limit
         repeated = self._given - self._held  # rows of a prefill that were handed out before
-        todo = self._accepted[self._held :]
-        frames = [todo[at : at + size] for at in range(0, len(todo), size)]
+        frames = self._frames()
         parts = []
         token = None
         ahead = 0
@@ -283,3 +288,13 @@ class _Run:
             raise RouteError("the tail chose no token", cause="it was asked for one", remedy="report this")
         self._given = self._held
         return Step(token=token, logits=np.concatenate(parts)[repeated:])
+
+    def _frames(self) -> list[list[int]]:
+        """Return what the epoch does not hold yet; where bits are promised, cut as it was run at first.
+
+        How many rows a frame has decides which kernels compute, and so the last bits.
+        """
+        size, end = self._client.n_ubatch, len(self._accepted) if self._client.mixed else self._n_prompt
+        joined = self._accepted[self._held : end]
+        frames = [joined[at : at + size] for at in range(0, len(joined), size)]
+        return frames + [[token] for token in self._accepted[max(self._held, end) :]]
