@@ -6,6 +6,7 @@
 #include "engine/devices.h"
 #include "engine/llama-engine.h"
 #include "options.h"
+#include "rpc/certificates.h"
 #include "rpc/server.h"
 
 #include "ggml-backend.h"
@@ -87,11 +88,16 @@ void ignore_upstream_switches() {
 }
 
 // Blocked before any thread exists, so that every thread inherits it and only the wait below sees the signals.
-sigset_t block_stop_signals() {
+// Without certificates there is nothing to reload, and SIGHUP keeps what it means to a program on a terminal.
+sigset_t block_signals(bool has_certificates) {
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    if (has_certificates) {
+        sigaddset(&signals, SIGHUP);
+        std::signal(SIGHUP, SIG_DFL);  // nohup ignores it, and what is ignored need not be delivered
+    }
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     std::signal(SIGPIPE, SIG_IGN);
     return signals;
@@ -103,6 +109,8 @@ dgr::ServerOptions server_options(const dgr::Options & options) {
     server.listen               = options.listen;
     server.artifact_digest      = options.artifact_digest;
     server.mode                 = options.join ? dgr::Mode::throughput : dgr::Mode::exact;
+    server.allowed_next         = dgr::AllowList(options.allow_next);
+    server.insecure_plaintext   = options.insecure_plaintext;
     server.build.lane           = facts.lane;
     server.build.lane_digest    = facts.lane_digest;
     server.build.commit         = facts.commit;
@@ -113,16 +121,40 @@ dgr::ServerOptions server_options(const dgr::Options & options) {
     return server;
 }
 
+// Returns when the worker is told to stop.
+void wait_for_stop(const sigset_t & signals, dgr::Certificates * certificates) {
+    for (int signal = 0; sigwait(&signals, &signal) == 0;) {
+        if (signal != SIGHUP || certificates == nullptr) {
+            return;
+        }
+        try {
+            certificates->reload();
+            std::fprintf(stderr, "new certificates, for connections from now on\n");
+        } catch (const dgr::TlsError & error) {
+            report(0, error.what_failed + "; the old certificates stay", error.what(), error.next_step + "; then send SIGHUP again");
+        }
+    }
+}
+
 int serve(const dgr::Options & options, const sigset_t & signals) {
-    dgr::ShardServer server(dgr::make_llama_engine(options.engine), server_options(options));
+    dgr::ServerOptions for_server = server_options(options);
+    const auto certificates = options.tls.given() ? std::make_shared<dgr::Certificates>(options.tls) : nullptr;
+    for_server.certificates = certificates;
+    dgr::check_transport(for_server);  // before the model is loaded, which may take long
+    if (certificates && options.tls.client_ca.empty()) {
+        std::fprintf(stderr, "warning: without --tls-client-ca everyone who reaches the port is served\n");
+    }
+    if (options.insecure_plaintext) {
+        std::fprintf(stderr, "warning: --insecure-plaintext: everyone on the way can read prompts and answers\n");
+    }
+    dgr::ShardServer server(dgr::make_llama_engine(options.engine), for_server);
     server.start();
-    std::fprintf(stderr, "serving layers on port %d\n", server.port());
+    std::fprintf(stderr, "serving layers on port %d%s\n", server.port(), certificates ? " with TLS" : "");
     if (!options.port_file.empty() && !write_port(options.port_file, server.port())) {
         return report(EXIT_USAGE, "cannot write " + options.port_file, "the folder is missing or not writable",
             "name another --port-file");
     }
-    int signal = 0;
-    sigwait(&signals, &signal);
+    wait_for_stop(signals, certificates.get());
     std::fprintf(stderr, "draining\n");
     server.drain(std::chrono::milliseconds(options.drain_ms));
     return 0;
@@ -139,7 +171,6 @@ int start_error_code(dgr::StartError::Kind kind) {
 }  // namespace
 
 int main(int argc, char ** argv) {
-    const sigset_t signals = block_stop_signals();
     ignore_upstream_switches();
     int exit_code = -1;
     dgr::Options options = dgr::parse_options(argc, argv, exit_code);
@@ -155,14 +186,17 @@ int main(int argc, char ** argv) {
         return 0;
     }
     options.engine.isa = dgr::build_facts().isa;
+    const sigset_t signals = block_signals(options.tls.given());
     try {
         return serve(options, signals);
     } catch (const dgr::StartError & error) {
         return report(start_error_code(error.kind), "cannot load " + options.engine.model_path, error.what(),
             "dgr-shard-worker --help shows the settings");
+    } catch (const dgr::TlsError & error) {
+        return report(EXIT_USAGE, error.what_failed, error.what(), error.next_step);
     } catch (const std::invalid_argument & error) {
         return report(EXIT_USAGE, "cannot serve on " + options.listen, error.what(),
-            "give --listen a loopback address such as 127.0.0.1:0");
+            "dgr-shard-worker --help shows the settings; for TLS on trial: dgr-build certs dev FOLDER");
     } catch (const std::exception & error) {
         return report(EXIT_WORKER, "the worker failed", error.what(), "try again; if it stays, report it with these lines");
     }

@@ -25,6 +25,19 @@ static void add_engine_options(CLI::App & app, LlamaEngineParams & engine, SlotC
     app.add_flag("!--no-check-finite", engine.check_finite, "Let boundary values pass that are not finite or beyond 2^100");
 }
 
+static void add_transport_options(CLI::App & app, Options & options) {
+    app.add_option("--listen", options.listen, "Address and port; port 0 takes a free one. Beyond loopback it needs TLS")->capture_default_str();
+    app.add_option("--port-file", options.port_file, "Where to write the port once the worker serves");
+    app.add_option("--tls-cert", options.tls.cert, "PEM file of this worker's certificate, then of those that signed it; read again on SIGHUP");
+    app.add_option("--tls-key", options.tls.key, "PEM file of its private key");
+    app.add_option("--tls-client-ca", options.tls.client_ca, "PEM file of the authority whose certificates clients must show");
+    app.add_option("--tls-next-ca", options.tls.next_ca, "PEM file of the authority of the next stage; that of the clients by default");
+    app.add_option("--allow-next", options.allow_next,
+        "A next stage that clients may send this worker to: HOST[:PORT], *.NAME or a network such as 10.0.0.0/8; may be repeated; "
+        "loopback by default")->allow_extra_args(false);
+    app.add_flag("--insecure-plaintext", options.insecure_plaintext, "Listen and connect beyond loopback without TLS: everyone on the way can read");
+}
+
 Options parse_options(int argc, char ** argv, int & exit_code) {
     Options     options;
     SlotClass   slots{/*.slots =*/ 1, /*.n_ctx =*/ 512};
@@ -36,8 +49,7 @@ Options parse_options(int argc, char ** argv, int & exit_code) {
     app.add_option("--artifact-digest", options.artifact_digest, "SHA-256 of the artifact manifest, 64 hex digits");
     app.add_option("--mode", mode, "exact: a call computes one frame, and bits depend on nothing else; throughput: a call joins frames of several sessions")
         ->check(CLI::IsMember({"exact", "throughput"}))->capture_default_str();
-    app.add_option("--listen", options.listen, "Loopback address and port; port 0 takes a free one")->capture_default_str();
-    app.add_option("--port-file", options.port_file, "Where to write the port once the worker serves");
+    add_transport_options(app, options);
     app.add_option("--drain-ms", options.drain_ms, "How long a running frame may take to finish on SIGTERM")->capture_default_str();
     app.add_flag("--version", options.show_version, "Print what this worker was built from");
     app.add_flag("--list-devices", options.list_devices, "Print the devices that this build finds here");
@@ -48,6 +60,9 @@ Options parse_options(int argc, char ** argv, int & exit_code) {
         app.parse(argc, argv);
         if (!options.show_version && !options.list_devices && (options.engine.model_path.empty() || options.artifact_digest.empty())) {
             throw CLI::RequiredError("--model and --artifact-digest");
+        }
+        if (options.insecure_plaintext && options.tls.given()) {
+            throw CLI::ValidationError("--insecure-plaintext", "says the opposite of --tls-cert; leave one of them out");
         }
     } catch (const CLI::ParseError & error) {
         exit_code = app.exit(error) == 0 ? 0 : 2;

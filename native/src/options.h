@@ -3,8 +3,10 @@
 #pragma once
 
 #include "engine/llama-engine.h"
+#include "rpc/tls-files.h"
 
 #include <string>
+#include <vector>
 
 namespace dgr {
 
@@ -14,6 +16,9 @@ struct Options {
     bool              join = false;  // frames of several sessions in one call
     std::string       listen = "127.0.0.1:0";
     std::string       port_file;
+    TlsFiles          tls;
+    std::vector<std::string> allow_next;
+    bool              insecure_plaintext = false;
     uint32_t          drain_ms = 10000;
     bool              show_version = false;
     bool              list_devices = false;

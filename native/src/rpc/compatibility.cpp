@@ -1,6 +1,5 @@
 #include "rpc/compatibility.h"
 
-#include "rpc/loopback.h"
 #include "rpc/sampling.h"
 #include "rpc/status.h"
 #include "session/prefix-hash.h"
@@ -117,7 +116,22 @@ static grpc::Status check_predecessor(const wire::OpenSessionRequest & request, 
     });
 }
 
-static grpc::Status check_successor_form(const wire::OpenSessionRequest & request, const wire::DescribeResponse & self) {
+// Clients name the next stage, so a worker connects only where its operator lets it.
+static grpc::Status check_successor_address(const std::string & text, const AllowList & allowed) {
+    const auto address = Address::parse(text);
+    if (!address) {
+        return malformed("successor_address", "'" + text + "' is not an address", "HOST:PORT, [HOST]:PORT for IPv6");
+    }
+    if (!allowed.allows(*address)) {
+        return rejected(grpc::StatusCode::PERMISSION_DENIED, "successor_address",
+            text + " is not among the next stages that this worker may connect to; start it with --allow-next " + text,
+            allowed.to_text());
+    }
+    return grpc::Status::OK;
+}
+
+static grpc::Status check_successor_form(
+    const wire::OpenSessionRequest & request, const wire::DescribeResponse & self, const AllowList & allowed) {
     const bool tail = self.range().last() == self.artifact().n_layer();
     if (tail != !request.has_successor() || tail != request.successor_address().empty()) {
         return rejected(grpc::StatusCode::FAILED_PRECONDITION, "successor",
@@ -126,17 +140,15 @@ static grpc::Status check_successor_form(const wire::OpenSessionRequest & reques
     if (tail) {
         return grpc::Status::OK;
     }
-    if (!is_loopback(request.successor_address())) {
-        return malformed("successor_address", "'" + request.successor_address() + "' is not on loopback",
-            "127.0.0.1:PORT; other addresses need TLS, which this version does not have");
-    }
     return first_failure({
+        check_successor_address(request.successor_address(), allowed),
         same("successor.range.first", request.successor().range().first(), self.range().last()),
         check_peer("successor", request.successor(), self, request.mixed()),
     });
 }
 
-grpc::Status check_open(const wire::OpenSessionRequest & request, const wire::DescribeResponse & self) {
+grpc::Status check_open(
+    const wire::OpenSessionRequest & request, const wire::DescribeResponse & self, const AllowList & allowed) {
     const std::string & lane = request.lane_digest().empty() ? self.build().lane_digest() : request.lane_digest();
     return first_failure({
         check_form(request),
@@ -146,7 +158,7 @@ grpc::Status check_open(const wire::OpenSessionRequest & request, const wire::De
         same("numerics_digest", hex(request.numerics_digest()), hex(self.numerics().digest())),
         check_cache(request.cache(), self),
         check_predecessor(request, self),
-        check_successor_form(request, self),
+        check_successor_form(request, self, allowed),
         check_sampling(request, self.range().last() == self.artifact().n_layer()),
     });
 }

@@ -2,7 +2,13 @@
 
 namespace dgr {
 
-std::shared_ptr<grpc::Channel> connect(const std::string & address, uint64_t max_message_bytes) {
+// gRPC takes what stands before the first colon for a scheme where it knows one, as in "unix:1".
+static std::string target(const std::string & address) {
+    const auto parsed = Address::parse(address);
+    return parsed && parsed->is_name() ? "dns:///" + address : address;
+}
+
+std::shared_ptr<grpc::Channel> connect(const std::string & address, const NextStages & rules, uint64_t max_message_bytes) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
@@ -11,7 +17,8 @@ std::shared_ptr<grpc::Channel> connect(const std::string & address, uint64_t max
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     arguments.SetMaxReceiveMessageSize(static_cast<int>(max_message_bytes));
     arguments.SetMaxSendMessageSize(static_cast<int>(max_message_bytes));
-    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+    const auto credentials = rules.certificates ? rules.certificates->for_next_stage() : grpc::InsecureChannelCredentials();
+    return grpc::CreateCustomChannel(target(address), credentials, arguments);
 }
 
 NextStage::NextStage(const std::shared_ptr<grpc::Channel> & channel, Events events)

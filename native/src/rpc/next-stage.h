@@ -4,6 +4,8 @@
 #pragma once
 
 #include "dgr/shard/v1/shard.grpc.pb.h"
+#include "rpc/address.h"
+#include "rpc/certificates.h"
 #include "rpc/stream-gate.h"
 
 #include <functional>
@@ -14,7 +16,13 @@ namespace dgr {
 
 namespace wire = ::dgr::shard::v1;
 
-std::shared_ptr<grpc::Channel> connect(const std::string & address, uint64_t max_message_bytes);
+// Where a stage may connect to for its clients, and what it shows there.
+struct NextStages {
+    AllowList                           allowed;
+    std::shared_ptr<const Certificates> certificates;  // none: plaintext
+};
+
+std::shared_ptr<grpc::Channel> connect(const std::string & address, const NextStages & rules, uint64_t max_message_bytes);
 
 class NextStage final : public grpc::ClientBidiReactor<wire::ExecuteRequest, wire::ExecuteResponse> {
 public:

@@ -1,6 +1,5 @@
 #include "rpc/server.h"
 
-#include "rpc/loopback.h"
 #include "rpc/service.h"
 #include "rpc/stage.h"
 
@@ -24,21 +23,51 @@ static void enable_plugins() {
 
 ShardServer::ShardServer(std::unique_ptr<ShardEngine> engine, ServerOptions options)
     : options_(std::move(options)),
-      stage_(std::make_shared<Stage>(std::move(engine), options_.build, options_.artifact_digest, options_.mode)),
+      stage_(std::make_shared<Stage>(std::move(engine), options_.build, options_.artifact_digest, options_.mode,
+          NextStages{options_.allowed_next, options_.certificates})),
       service_(std::make_unique<ShardService>(stage_)) {}
 
 ShardServer::~ShardServer() {
     drain(std::chrono::seconds(1));
 }
 
-void ShardServer::start() {
-    if (!is_loopback(options_.listen)) {
-        throw std::invalid_argument("'" + options_.listen + "' is not a loopback address with a port; "
-            "this version has no TLS, so it listens on loopback only");
+// What crosses the network is as private as the prompt.
+void check_transport(const ServerOptions & options) {
+    static const std::string REMEDY = "without TLS (--tls-cert, --tls-key, --tls-client-ca) or --insecure-plaintext";
+    const auto address = Address::parse(options.listen);
+    if (!address) {
+        throw std::invalid_argument("'" + options.listen + "' is not an address with a port: 127.0.0.1:PORT on loopback, "
+            "HOST:PORT, [HOST]:PORT for IPv6");
     }
+    if (options.certificates || options.insecure_plaintext) {
+        return;
+    }
+    if (!address->is_loopback()) {
+        throw std::invalid_argument("'" + options.listen + "' is not a loopback address, and a worker listens on no other "
+            + REMEDY);
+    }
+    if (options.allowed_next.reaches_beyond_loopback()) {
+        throw std::invalid_argument("--allow-next " + options.allowed_next.to_text()
+            + " is more than loopback, and a worker connects nowhere else " + REMEDY);
+    }
+}
+
+// Found out at start, not by the first session.
+static void require_authority(const ServerOptions & options, const wire::DescribeResponse & self) {
+    if (options.certificates && self.range().last() != self.artifact().n_layer() && !options.certificates->knows_next_stages()) {
+        throw TlsError("TLS needs --tls-client-ca or --tls-next-ca",
+            "this stage is not the tail, and nothing says which authority signed the certificate of the next one",
+            "give --tls-client-ca FILE, or --tls-next-ca FILE where next stages have another authority than clients");
+    }
+}
+
+void ShardServer::start() {
+    check_transport(options_);
+    require_authority(options_, stage_->identity());
     enable_plugins();
+    credentials_ = options_.certificates ? server_credentials(options_.certificates) : grpc::InsecureServerCredentials();
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(options_.listen, credentials_, &port_);
     builder.RegisterService(service_.get());
     builder.SetMaxReceiveMessageSize(static_cast<int>(stage_->identity().limits().max_frame_bytes()));
     builder.SetMaxSendMessageSize(static_cast<int>(stage_->message_limit()));

@@ -3,6 +3,8 @@
 #pragma once
 
 #include "dgr/shard-engine.h"
+#include "rpc/address.h"
+#include "rpc/certificates.h"
 #include "rpc/describe.h"
 
 #include <chrono>
@@ -11,6 +13,7 @@
 
 namespace grpc {
 class Server;
+class ServerCredentials;
 }
 
 namespace dgr {
@@ -19,11 +22,18 @@ class Stage;
 class ShardService;
 
 struct ServerOptions {
-    std::string listen = "127.0.0.1:0";  // loopback only
-    std::string artifact_digest;         // 64 hex digits
+    std::string listen = "127.0.0.1:0";
+    std::string artifact_digest;  // 64 hex digits
     BuildInfo   build;
     Mode        mode = Mode::exact;
+    AllowList   allowed_next;
+    bool        insecure_plaintext = false;  // plaintext may leave this machine
+    std::shared_ptr<const Certificates> certificates;  // none: plaintext
 };
+
+// Throws std::invalid_argument for an address that is none, or that plaintext would leave this machine by. Can be asked
+// before a model is loaded; the server asks it too.
+void check_transport(const ServerOptions & options);
 
 class ShardServer {
 public:
@@ -34,7 +44,8 @@ public:
     ShardServer(const ShardServer &) = delete;
     ShardServer & operator=(const ShardServer &) = delete;
 
-    // Throws std::invalid_argument for an address that is not on loopback, std::runtime_error when it cannot listen.
+    // Throws what check_transport does, TlsError where there is no authority to check next stages with, and
+    // std::runtime_error when it cannot listen.
     void start();
 
     int port() const { return port_; }
@@ -46,6 +57,7 @@ private:
     ServerOptions                 options_;
     std::shared_ptr<Stage>        stage_;
     std::unique_ptr<ShardService> service_;
+    std::shared_ptr<grpc::ServerCredentials> credentials_;  // gRPC does not keep them, and asks them at each connection
     std::unique_ptr<grpc::Server> server_;
     int                           port_ = 0;
 };

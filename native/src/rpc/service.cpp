@@ -57,7 +57,7 @@ static void open_on_stage(const std::shared_ptr<Stage> & stage, const wire::Open
 
 grpc::ServerUnaryReactor * ShardService::OpenSession(
     Context * context, const wire::OpenSessionRequest * request, wire::OpenSessionResponse * response) {
-    const grpc::Status fits = check_open(*request, stage_->identity());
+    const grpc::Status fits = check_open(*request, stage_->identity(), stage_->next_stages().allowed);
     if (!fits.ok()) {
         return finished(context, fits);
     }
@@ -67,7 +67,7 @@ grpc::ServerUnaryReactor * ShardService::OpenSession(
         return reactor;
     }
     auto look = std::make_shared<SuccessorLook>();
-    look->stub = wire::Shard::NewStub(connect(request->successor_address(), stage_->message_limit()));
+    look->stub = wire::Shard::NewStub(stage_->connect_next(request->successor_address()));
     look->context.set_deadline(std::chrono::system_clock::now() + SUCCESSOR_DEADLINE);
     look->stub->async()->Describe(&look->context, &look->request, &look->response,
         [stage = stage_, look, request, response, reactor](const grpc::Status & status) {

@@ -236,7 +236,7 @@ bool Stage::ensure_next(Session & session, uint32_t remaining_ms) {
             });
         }
     };
-    streams.next = NextStage::start(connect(session.successor_address, message_limit_), std::move(request), std::move(events));
+    streams.next = NextStage::start(connect_next(session.successor_address), std::move(request), std::move(events));
     *mine = streams.next;
     for (const KeptAnswer & kept : session.kept) {
         send_kept(kept, session, remaining_ms);

@@ -21,8 +21,9 @@ static std::string random_instance() {
     return as_hex(bytes).substr(0, 32);
 }
 
-Stage::Stage(std::unique_ptr<ShardEngine> engine, const BuildInfo & build, const std::string & artifact_digest, Mode mode)
-    : engine_(std::move(engine)), mode_(mode) {
+Stage::Stage(std::unique_ptr<ShardEngine> engine, const BuildInfo & build, const std::string & artifact_digest, Mode mode,
+    NextStages next_stages)
+    : engine_(std::move(engine)), mode_(mode), next_stages_(std::move(next_stages)) {
     const EngineDescription & description = engine_->describe();
     digest_from_hex(artifact_digest);  // refuses anything else
     identity_      = describe(description, build, artifact_digest, random_instance(), mode);

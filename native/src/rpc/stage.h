@@ -25,14 +25,16 @@ namespace dgr {
 
 class Stage : public std::enable_shared_from_this<Stage> {
 public:
-    Stage(std::unique_ptr<ShardEngine> engine, const BuildInfo & build, const std::string & artifact_digest,
-          Mode mode = Mode::exact);
+    Stage(std::unique_ptr<ShardEngine> engine, const BuildInfo & build, const std::string & artifact_digest, Mode mode,
+          NextStages next_stages);
 
     // ---- any thread
     void post(std::function<void()> task) { thread_.post(std::move(task)); }
     const wire::DescribeResponse & identity() const { return identity_; }
     wire::StatusResponse status() const;
     uint64_t message_limit() const { return message_limit_; }
+    const NextStages & next_stages() const { return next_stages_; }
+    std::shared_ptr<grpc::Channel> connect_next(const std::string & address) const { return connect(address, next_stages_, message_limit_); }
     void refuse_new_work() { draining_ = true; }
     void stop() { thread_.stop(); }
 
@@ -105,6 +107,7 @@ private:
     void count_free();
 
     std::unique_ptr<ShardEngine> engine_;
+    const NextStages             next_stages_;
     wire::DescribeResponse       identity_;
     FrameRules                   rules_;
     uint64_t                     message_limit_ = 0;

@@ -12,7 +12,7 @@ static const std::vector<std::vector<int32_t>> PROMPT = {{1, 2, 3, 4}, {5, 6, 7,
 
 class Chain : public ::testing::TestWithParam<std::tuple<std::vector<uint32_t>, Mode>> {
 protected:
-    Route route{std::get<0>(GetParam()), {}, std::get<1>(GetParam())};
+    Route route{std::get<0>(GetParam()), {}, in_mode(std::get<1>(GetParam()))};
 };
 
 TEST_P(Chain, GivesWhatAWholeEngineGives) {

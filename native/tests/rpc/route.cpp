@@ -2,6 +2,8 @@
 
 #include "session/crc32c.h"
 
+#include <utility>
+
 namespace dgr {
 
 // Every call ends by itself if something hangs, so that a test fails and does not stand still.
@@ -11,12 +13,23 @@ std::string address_of(int port) {
     return "127.0.0.1:" + std::to_string(port);
 }
 
+static std::shared_ptr<grpc::ChannelCredentials> & credentials() {
+    static std::shared_ptr<grpc::ChannelCredentials> current = grpc::InsecureChannelCredentials();
+    return current;
+}
+
+ConnectsWith::ConnectsWith(std::shared_ptr<grpc::ChannelCredentials> now) : before_(std::exchange(credentials(), std::move(now))) {}
+
+ConnectsWith::~ConnectsWith() {
+    credentials() = before_;
+}
+
 std::shared_ptr<grpc::Channel> connect_to(int port) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     arguments.SetMaxReceiveMessageSize(-1);
-    return grpc::CreateCustomChannel(address_of(port), grpc::InsecureChannelCredentials(), arguments);
+    return grpc::CreateCustomChannel(address_of(port), credentials(), arguments);
 }
 
 std::string rejected_field(const grpc::Status & status) {
@@ -24,10 +37,14 @@ std::string rejected_field(const grpc::Status & status) {
     return detail ? detail->field() : "";
 }
 
-Worker::Worker(const FakeSettings & settings, Mode mode) {
+ServerOptions in_mode(Mode mode) {
     ServerOptions options;
+    options.mode = mode;
+    return options;
+}
+
+Worker::Worker(const FakeSettings & settings, ServerOptions options) {
     options.artifact_digest    = ARTIFACT;
-    options.mode               = mode;
     options.build.lane         = "test";
     options.build.lane_digest  = std::string(64, 'b');
     options.build.patched_tree = std::string(40, 'c');
@@ -49,11 +66,11 @@ wire::StatusResponse Worker::status() const {
     return response;
 }
 
-Route::Route(const std::vector<uint32_t> & cuts, FakeSettings settings, Mode mode) {
+Route::Route(const std::vector<uint32_t> & cuts, FakeSettings settings, const ServerOptions & options) {
     settings.n_layer = cuts.back();
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
         settings.range = {cuts[i], cuts[i + 1]};
-        workers.push_back(std::make_unique<Worker>(settings, mode));
+        workers.push_back(std::make_unique<Worker>(settings, options));
     }
 }
 

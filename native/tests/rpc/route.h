@@ -25,6 +25,19 @@ const std::string ARTIFACT(64, 'a');  // digest of the artifact that fake stages
 std::string address_of(int port);
 std::shared_ptr<grpc::Channel> connect_to(int port);  // each on a connection of its own
 
+// What connect_to shows and trusts while this lives; plaintext where there is none.
+class ConnectsWith {
+public:
+    explicit ConnectsWith(std::shared_ptr<grpc::ChannelCredentials> credentials);
+    ~ConnectsWith();
+
+    ConnectsWith(const ConnectsWith &) = delete;
+    ConnectsWith & operator=(const ConnectsWith &) = delete;
+
+private:
+    std::shared_ptr<grpc::ChannelCredentials> before_;
+};
+
 // The typed detail of a status, if it has one of this type.
 template <class Detail>
 std::optional<Detail> detail_of(const grpc::Status & status) {
@@ -39,8 +52,11 @@ std::optional<Detail> detail_of(const grpc::Status & status) {
 // The field that a status rejects; empty when it rejects none.
 std::string rejected_field(const grpc::Status & status);
 
+ServerOptions in_mode(Mode mode);
+
 struct Worker {
-    explicit Worker(const FakeSettings & settings, Mode mode = Mode::exact);
+    // Of the options, the transport and the mode are used; what it was built from is made up.
+    explicit Worker(const FakeSettings & settings, ServerOptions options = {});
 
     std::shared_ptr<FakeEngine::Knobs>   knobs = std::make_shared<FakeEngine::Knobs>();
     std::unique_ptr<ShardServer>         server;
@@ -54,7 +70,7 @@ struct Worker {
 // Stages that cut the layers at `cuts`: {0, 2, 4} are the stages [0, 2) and [2, 4).
 class Route {
 public:
-    explicit Route(const std::vector<uint32_t> & cuts, FakeSettings settings = {}, Mode mode = Mode::exact);
+    explicit Route(const std::vector<uint32_t> & cuts, FakeSettings settings = {}, const ServerOptions & options = {});
 
     Worker & head() { return *workers.front(); }
     Worker & tail() { return *workers.back(); }

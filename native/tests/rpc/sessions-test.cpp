@@ -68,6 +68,28 @@ TEST(Sessions, EachMismatchAtOpenNamesItsField) {
     EXPECT_EQ(rejected_field(open_session(route.head(), head)), "predecessor.client");
 }
 
+TEST(Sessions, AWorkerConnectsOnlyWhereItsListSaysSo) {
+    ServerOptions options;
+    options.allowed_next       = AllowList({"127.0.0.1:1", "10.0.0.0/8"});
+    options.insecure_plaintext = true;
+    Route route({0, 2, 4}, {}, options);
+    const wire::OpenSessionRequest request = route.open_request(0, "elsewhere", 1);
+    const grpc::Status status = open_session(route.head(), request);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+    EXPECT_NE(status.error_message().find(request.successor_address()), std::string::npos);
+    EXPECT_NE(status.error_message().find("--allow-next"), std::string::npos);
+    const auto detail = detail_of<wire::Rejected>(status);
+    ASSERT_TRUE(detail);
+    EXPECT_EQ(detail->field(), "successor_address");
+    EXPECT_EQ(detail->legal(), "127.0.0.1:1, 10.0.0.0/8");
+
+    options.allowed_next = AllowList({address_of(route.tail().port)});
+    FakeSettings settings;
+    settings.range = {0, 2};
+    Worker head(settings, options);
+    EXPECT_TRUE(open_session(head, request).ok());
+}
+
 TEST(Sessions, TooLittleRoomNamesTheLargestFreeSlot) {
     Route route({0, 4});
     wire::OpenSessionRequest request = route.open_request(0, "large", 1);

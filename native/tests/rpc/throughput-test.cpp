@@ -43,14 +43,14 @@ void occupy(Worker & worker, Caller & caller) {
 
 TEST(Throughput, IsWhatTheWorkerSays) {
     Route exact({0, 4});
-    Route throughput({0, 4}, {}, Mode::throughput);
+    Route throughput({0, 4}, {}, in_mode(Mode::throughput));
     EXPECT_EQ(exact.head().about.mode(), "exact");
     EXPECT_EQ(throughput.head().about.mode(), "throughput");
 }
 
 TEST(Throughput, FramesThatWaitTogetherAreComputedTogether) {
     for (const Mode mode : {Mode::exact, Mode::throughput}) {
-        Route    route({0, 4}, crowded(), mode);
+        Route    route({0, 4}, crowded(), in_mode(mode));
         Worker & worker = route.head();
         std::vector<std::unique_ptr<Caller>> callers;
         for (size_t i = 0; i < N_SESSIONS; ++i) {
@@ -71,7 +71,7 @@ TEST(Throughput, FramesThatWaitTogetherAreComputedTogether) {
 }
 
 TEST(Throughput, ARefusedFrameLeavesItsNeighboursAlone) {
-    Route    route({0, 4}, crowded(), Mode::throughput);
+    Route    route({0, 4}, crowded(), in_mode(Mode::throughput));
     Worker & worker = route.head();
     Caller   busy(route, "busy"), left(route, "left"), bad(route, "bad"), right(route, "right");
     occupy(worker, busy);
@@ -86,7 +86,7 @@ TEST(Throughput, ARefusedFrameLeavesItsNeighboursAlone) {
 }
 
 TEST(Throughput, AFailedCallEndsEverySessionInItAndNoOther) {
-    Route    route({0, 4}, crowded(), Mode::throughput);
+    Route    route({0, 4}, crowded(), in_mode(Mode::throughput));
     Worker & worker = route.head();
     Caller   busy(route, "busy"), one(route, "one"), two(route, "two"), other(route, "other");
     occupy(worker, busy);
@@ -103,7 +103,7 @@ TEST(Throughput, AFailedCallEndsEverySessionInItAndNoOther) {
 }
 
 TEST(Throughput, AWaitingFrameOfASessionThatWasClosedIsForgotten) {
-    Route    route({0, 4}, crowded(), Mode::throughput);
+    Route    route({0, 4}, crowded(), in_mode(Mode::throughput));
     Worker & worker = route.head();
     Caller   busy(route, "busy"), gone(route, "gone");
     occupy(worker, busy);
@@ -119,7 +119,7 @@ TEST(Throughput, AWaitingFrameOfASessionThatWasClosedIsForgotten) {
 // Many sessions at once, each with frames ahead of their answers and a half-closed end.
 TEST(Throughput, EverySessionOfACrowdGetsWhatItWouldGetAlone) {
     for (const std::vector<uint32_t> & cuts : {std::vector<uint32_t>{0, 4}, std::vector<uint32_t>{0, 1, 3, 4}}) {
-        Route route(cuts, crowded(), Mode::throughput);
+        Route route(cuts, crowded(), in_mode(Mode::throughput));
         std::vector<std::thread> threads;
         for (size_t i = 0; i < N_SESSIONS; ++i) {
             threads.emplace_back([&route, i] {
