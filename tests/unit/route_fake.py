@@ -92,7 +92,7 @@ class _Session:
 class FakeStage:
     """A worker that owns layers [first, last)."""
 
-    def __init__(self, first: int, last: int, **options: int) -> None:
+    def __init__(self, first: int, last: int, *, credentials: Any = None, **options: int) -> None:
         self.first, self.last = first, last
         self.n_ctx, self.n_ubatch = options.get("n_ctx", 64), options.get("n_ubatch", 4)
         self.instance = f"instance-{first}"
@@ -103,7 +103,12 @@ class FakeStage:
         self.takes_sampling = True
         self._server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.so_reuseport", 0)])
         wire.pb2_grpc.add_ShardServicer_to_server(self, self._server)
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        port = (
+            self._server.add_secure_port("127.0.0.1:0", credentials)
+            if credentials
+            else self._server.add_insecure_port("127.0.0.1:0")
+        )
+        self.address = f"127.0.0.1:{port}"
         self._server.start()
 
     @property
@@ -342,7 +347,7 @@ def _until_end(items: Any, context: Any) -> Any:
 
 
 @contextmanager
-def stages(*cuts: int, **options: int):
+def stages(*cuts: int, **options: Any):
     """Run the stages between some cuts: stages(4) are two, [0, 4) and [4, N_LAYER)."""
     edges = [0, *cuts, N_LAYER]
     with ExitStack() as stack:

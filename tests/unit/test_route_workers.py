@@ -14,8 +14,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dgr_build.documents.recipe import Recipe
+from dgr_build.documents.tls import Tls
 from dgr_build.errors import HostError, RouteError
+from dgr_build.route.dev_certificates import make_dev_certificates
 from dgr_build.route.program import Program
+from dgr_build.route.tls import ClientTls, channel
 from dgr_build.route.workers import arguments, workers
 
 _SERVE = """
@@ -30,7 +33,15 @@ _SERVE = """
     servicer = health.HealthServicer()
     servicer.set("", health_pb2.HealthCheckResponse.{status})
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    if "--tls-cert" in sys.argv:
+        key, cert, ca = (
+            Path(sys.argv[sys.argv.index(name) + 1]).read_bytes()
+            for name in ("--tls-key", "--tls-cert", "--tls-client-ca")
+        )
+        shown = grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=True)
+        port = server.add_secure_port("127.0.0.1:0", shown)
+    else:
+        port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     file = Path(sys.argv[sys.argv.index("--port-file") + 1])
     staged = file.with_suffix(".new")
@@ -125,6 +136,23 @@ def test_a_worker_is_started_with_what_the_recipe_says():
         "--type-k": "f16",
         "--type-v": "q8_0",
     }
+
+
+def test_workers_of_a_recipe_with_certificates_serve_over_tls(ws, program, tmp_path):
+    folder = make_dev_certificates(tmp_path / "certs").folder
+    recipe = recipe_of("cpu").model_copy(update={"tls": Tls.of_folder(folder)})
+    seen = []
+
+    def enter(argv, *, read=(), write=()):
+        seen.extend(read)
+        return [str(word) for word in argv]
+
+    with workers(ws, recipe, {"cpu": replace(program.serving(), enter=enter)}, _ARTIFACT) as serving:
+        tls = ClientTls.of(recipe.tls)
+        with channel(serving[0].address, tls, []) as opened:
+            answer = health_pb2_grpc.HealthStub(opened).Check(health_pb2.HealthCheckRequest(), timeout=5)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    assert folder in seen  # one that is entered sees its certificates
 
 
 def test_workers_serve_while_the_block_runs_and_are_gone_after_it(ws, program):

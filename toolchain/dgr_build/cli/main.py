@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _REFUSALS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
-GROUPS = ("source", "patch", "doctor", "env", "lane", "matrix", "model", "run", "evidence", "bench", "test")
+GROUPS = (
+    "source", "patch", "doctor", "env", "lane", "matrix", "model", "run", "certs", "evidence", "bench", "test"
+)  # fmt: skip
 
 
 def build_app(groups: Sequence[str] = GROUPS) -> typer.Typer:

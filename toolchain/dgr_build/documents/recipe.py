@@ -10,6 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from dgr_build.documents.base import Document, Sha256, digest, load_toml, parse
 from dgr_build.documents.sampling import Sampling
+from dgr_build.documents.tls import Tls
 from dgr_build.errors import UsageError
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl"]
@@ -144,6 +145,7 @@ class Recipe(Document):
         results: `direct` from the tail to the client, or `chain` back through the stages.
         numerics: everything the recipe decides about bits.
         sampling: how the tail chooses tokens.
+        tls: certificates of its workers and its client; without them they speak plaintext on loopback.
     """
 
     name: Name
@@ -157,6 +159,7 @@ class Recipe(Document):
     results: Literal["direct", "chain"] = "direct"
     numerics: Numerics = Numerics()
     sampling: Sampling = Sampling()
+    tls: Tls | None = None
 
     @model_validator(mode="after")
     def _stages_join(self) -> Self:
@@ -229,15 +232,18 @@ class Recipe(Document):
         return self
 
     def digest(self) -> str:
-        """Return the sha256 of the recipe's canonical form."""
+        """Return the sha256 of the recipe's canonical form; where certificates lie is no part of it."""
         plain = {"sampling"} if self.sampling == Sampling() else set()  # as before recipes could sample
-        return digest(self.model_dump(mode="json", exclude=plain))
+        return digest(self.model_dump(mode="json", exclude={"tls"} | plain))
 
 
 def load_recipe(path: Path) -> Recipe:
-    """Read a recipe.
+    """Read a recipe. Names of certificates are meant from its folder.
 
     Raises:
         UsageError: the file is missing or a field is wrong; each wrong field is named.
     """
-    return load_toml(path, Recipe)
+    recipe = load_toml(path, Recipe)
+    if recipe.tls is None:
+        return recipe
+    return recipe.model_copy(update={"tls": recipe.tls.seen_from(path.parent)})

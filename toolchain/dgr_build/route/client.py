@@ -17,6 +17,7 @@ from dgr_build.route import failures, wire
 from dgr_build.route.agreement import require_route
 from dgr_build.route.sampling import to_wire
 from dgr_build.route.session import Epoch, Missed, Opening, StageLink
+from dgr_build.route.tls import channel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dgr_build.route.agreement import Expected
+    from dgr_build.route.tls import ClientTls
 
 _DESCRIBE_S = 10.0
 _MAX_EPOCHS = 5
@@ -70,6 +72,7 @@ class RouteClient:
         *,
         results: Literal["direct", "chain"] = "direct",
         expected: Expected | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
         """Connect, ask every stage what it is, and check that together they are the route that is meant.
 
@@ -77,10 +80,13 @@ class RouteClient:
             addresses: host and port of every stage.
             results: how results come back.
             expected: what the stages have to be, where that is known beforehand.
+            tls: certificates; without them the stages are spoken to in plaintext.
 
         Raises:
             RouteError: a stage does not answer, is not what is expected, or the ranges do not join.
+            UsageError: the certificates are not good.
         """
+        self._tls = tls
         self._chain = results == "chain"
         self._expected = expected
         self._stack, self.stages = self._connect(addresses)
@@ -196,10 +202,9 @@ class RouteClient:
             require_route(stages, self._expected)
             return stack.pop_all(), stages
 
-    @staticmethod
-    def _link(stack: ExitStack, index: int, address: str) -> StageLink:
-        channel = stack.enter_context(grpc.insecure_channel(address, options=_OPTIONS))
-        stub = wire.pb2_grpc.ShardStub(channel)
+    def _link(self, stack: ExitStack, index: int, address: str) -> StageLink:
+        opened = stack.enter_context(channel(address, self._tls, _OPTIONS))
+        stub = wire.pb2_grpc.ShardStub(opened)
         try:
             about = stub.Describe(wire.pb2.DescribeRequest(), timeout=_DESCRIBE_S)
         except grpc.RpcError as error:

@@ -7,7 +7,7 @@ import signal
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from dgr_build import console
 from dgr_build.errors import RouteError
 from dgr_build.process import Child
+from dgr_build.route.tls import ClientTls, channel
 from dgr_build.workspace import staging
 
 if TYPE_CHECKING:
@@ -67,11 +68,22 @@ def arguments(program: Program, recipe: Recipe, stage: Stage, artifact: Artifact
         "flash-attn": numerics.flash_attn,
         "type-k": numerics.type_k,
         "type-v": numerics.type_v,
+        **_tls_options(recipe),
     }
     return [
         str(program.path),
         *(word for name, value in options.items() for word in (f"--{name}", str(value))),
     ]
+
+
+def _tls_options(recipe: Recipe) -> dict[str, Path]:
+    if recipe.tls is None:
+        return {}
+    return {
+        "tls-cert": recipe.tls.worker_cert,
+        "tls-key": recipe.tls.worker_key,
+        "tls-client-ca": recipe.tls.ca,
+    }
 
 
 @contextmanager
@@ -103,18 +115,22 @@ def workers(
             program = programs[stage.lane]
             argv = [*arguments(program, recipe, stage, artifact), "--port-file", str(port)]
             # the whole folder of the model: a split one has parts beside the first
-            entered = program.enter(argv, read=(program.path.parent, artifact.path.parent), write=(folder,))
+            read = {program.path.parent, artifact.path.parent}
+            read |= {path.parent for path in _tls_options(recipe).values()}
+            entered = program.enter(argv, read=sorted(read), write=(folder,))
             with log.open("wb") as out:
                 child = Child(entered, stdout=out, stderr=out, env={**os.environ, **program.variables})
             stack.callback(child.stop)
             stack.callback(child.signal, signal.SIGTERM)  # first all are asked, then each is waited for
             started.append((stage, child, log, port))
+        tls = ClientTls.of(recipe.tls)
         deadline = time.monotonic() + max(program.start_s for program in programs.values())
         serving = []
         with console.progress("starting workers", len(started), unit="workers") as task:
             for stage, child, log, port in started:
                 address = _wait_for_port(stage, child, log, port, deadline)
-                _wait_for_health(stage, child, log, address, deadline)
+                with channel(address, tls, _DIRECT) as opened:
+                    _wait_for_health(stage, child, log, opened, deadline)
                 serving.append(WorkerProcess(stage=stage, address=address, child=child, log=log))
                 task.advance(1)
         try:
@@ -142,19 +158,18 @@ def _wait_for_port(stage: Stage, child: Child, log: Path, port: Path, deadline: 
     return f"127.0.0.1:{port.read_text().strip()}"
 
 
-def _wait_for_health(stage: Stage, child: Child, log: Path, address: str, deadline: float) -> None:
-    with grpc.insecure_channel(address, options=_DIRECT) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        while True:
-            _require_alive(stage, child, log, deadline)
-            try:
-                answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=5)
-            except grpc.RpcError:
-                time.sleep(_POLL_S)
-                continue
-            if answer.status == health_pb2.HealthCheckResponse.SERVING:
-                return
+def _wait_for_health(stage: Stage, child: Child, log: Path, opened: Any, deadline: float) -> None:
+    stub = health_pb2_grpc.HealthStub(opened)
+    while True:
+        _require_alive(stage, child, log, deadline)
+        try:
+            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=5)
+        except grpc.RpcError:
             time.sleep(_POLL_S)
+            continue
+        if answer.status == health_pb2.HealthCheckResponse.SERVING:
+            return
+        time.sleep(_POLL_S)
 
 
 def _require_alive(stage: Stage, child: Child, log: Path, deadline: float) -> None:
