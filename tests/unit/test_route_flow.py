@@ -11,12 +11,14 @@ import pytest
 from dgr_build.cli.main import run as cli
 from dgr_build.documents.matrix import load_matrix
 from dgr_build.documents.recipe import Model, ModelFile, Recipe, TinyModel
+from dgr_build.documents.tls import Tls
 from dgr_build.errors import CheckError, HostError, UsageError
 from dgr_build.flows import run as flow
 from dgr_build.flows import run_judge
 from dgr_build.flows.run_judge import Judge, judge_of
 from dgr_build.route.program import Program
 from dgr_build.route.reference import WholeRun
+from dgr_build.route.tls import ClientTls
 
 _TEXT = "aä€😀\n".encode()
 
@@ -84,6 +86,36 @@ def test_a_run_gives_the_whole_models_tokens_and_says_so(faked, route_fake, ws):
     assert (faked.asked[0].prompt, faked.asked[0].steps) == ([5, 6, 7], 3)
     assert set(outcome.seconds) == {"route_prefill", "route_decode", "whole_prefill", "whole_decode"}
     assert not any(stage.sessions for stage in faked.route)
+
+
+def test_a_folder_of_certificates_reaches_workers_and_client(faked, ws, tmp_path, monkeypatch):
+    seen = []
+    started, client = flow.workers, flow.RouteClient
+
+    def start(ws, recipe, programs, artifact):
+        seen.append(recipe.tls)
+        return started(ws, recipe, programs, artifact)
+
+    def connect(addresses, *, tls, **options):
+        seen.append(tls)
+        return client(addresses, **options)  # the fake stages speak plaintext
+
+    monkeypatch.setattr(flow, "workers", start)
+    monkeypatch.setattr(flow, "RouteClient", connect)
+    outcome = flow.run_recipe(ws, request(tokens=(5,), max_tokens=2, tls=tmp_path))
+    files = Tls.of_folder(tmp_path)
+    assert seen == [files, ClientTls.of(files)]
+    assert outcome.to_json()["transport"] == "mutual TLS"
+    assert flow.run_recipe(ws, request(tokens=(5,), max_tokens=2)).to_json()["transport"] == "plaintext"
+    assert seen[2:] == [None, None]
+
+
+def test_workers_that_run_already_are_used_as_they_are(faked, route_fake, ws, monkeypatch):
+    monkeypatch.setattr(flow, "workers", lambda *_: pytest.fail("started"))
+    with route_fake.stages(4) as route:
+        at = tuple(route_fake.addresses(route))
+        outcome = flow.run_recipe(ws, request(tokens=(5, 6, 7), max_tokens=4, at=at))
+    assert list(outcome.token_ids) == route_fake.whole([5, 6, 7], 4)[0]
 
 
 def test_a_cache_that_is_lost_on_the_way_does_not_disturb_the_comparison(faked, ws):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -82,6 +83,15 @@ def run(
     seed: Annotated[
         int | None, typer.Option(help="decides the chance; unless stated: 0, so runs repeat")
     ] = None,
+    tls: Annotated[
+        Path | None,
+        typer.Option(
+            help="speak mutual TLS with the certificates of this folder: dgr-build certs dev FOLDER"
+        ),
+    ] = None,
+    at: Annotated[
+        str, typer.Option(help="use workers that run already, from head to tail: HOST:PORT,HOST:PORT")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="print the outcome as JSON")] = False,
 ) -> None:
     """Start the workers of a recipe on this machine, run a prompt through them, and stop them.
@@ -98,6 +108,7 @@ def run(
       dgr-build run llama-tiny-2stage --tokens 5,6,7 --json
       dgr-build run deepseek4-tiny-2stage --lanes vulkan,cpu --compare whole
       dgr-build run deepseek4-tiny-3stage --temperature 0.8 --top-p 0.95 --seed 7
+      dgr-build run deepseek4-tiny-2stage --tls certs --compare whole
     """  # noqa: D301 - the escape keeps the lines of the examples apart
     sampling = {
         "temperature": temperature,
@@ -112,7 +123,7 @@ def run(
     }
     request = RunRequest(
         recipe=recipe,
-        lanes=_names(lanes),
+        lanes=_names(lanes, "--lanes", "one lane for all stages, or one for each: --lanes vulkan,cpu"),
         prompt=prompt,
         tokens=_ids(tokens),
         max_tokens=max_tokens,
@@ -120,6 +131,8 @@ def run(
         compare_recipe=compare_recipe,
         results=results.value if results else None,
         sampling={name: value for name, value in sampling.items() if value is not None},
+        tls=tls,
+        at=_names(at, "--at", "one address for each stage, from head to tail: --at HOST:PORT,HOST:PORT"),
         on_text=(lambda _: None) if as_json else console.stream,
         on_end=(lambda: None) if as_json else (lambda: console.stream("\n")),
     )
@@ -135,6 +148,7 @@ def show(outcome: RunOutcome) -> None:
     speeds = {name: f"{speed:.1f} tokens/s" for name, speed in outcome.tokens_per_second.items()}
     pairs: dict[str, object] = {
         "stages": " ".join(f"[{first}, {last})" for first, last in outcome.stages),
+        "transport": outcome.transport,
         "tokens": " ".join(str(token) for token in outcome.token_ids),
         "chosen": outcome.sampling.to_text(),
         "artifact": outcome.digests["artifact"],
@@ -150,13 +164,10 @@ def show(outcome: RunOutcome) -> None:
     console.facts(pairs)
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _names(text: str, option: str, legal: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",")) if text else ()
     if not all(names):
-        raise UsageError(
-            f"--lanes {text!r} leaves a lane out",
-            remedy="give one lane for all stages, or one for each: --lanes vulkan,cpu",
-        )
+        raise UsageError(f"{option} {text!r} leaves one out", remedy=f"give {legal}")
     return names
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,6 +15,7 @@ from dgr_build.artifacts.manifest import load
 from dgr_build.artifacts.tiny import provide
 from dgr_build.documents.matrix import load_matrix
 from dgr_build.documents.recipe import Recipe, load_recipe
+from dgr_build.documents.tls import Tls
 from dgr_build.errors import ArtifactError, UsageError
 from dgr_build.flows.programs import lane_digest_of, reference_of, worker_of
 from dgr_build.flows.run_judge import judge_of, judged
@@ -24,10 +25,11 @@ from dgr_build.recipes.placement import check_placement
 from dgr_build.route.agreement import Expected
 from dgr_build.route.client import RouteClient
 from dgr_build.route.reference import WholeJob, run_whole
+from dgr_build.route.tls import ClientTls
 from dgr_build.route.workers import workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from dgr_build.artifacts.manifest import Artifact
     from dgr_build.documents.matrix import Matrix
@@ -52,6 +54,8 @@ class RunRequest:
         workers: of lanes, where they are not to be looked for.
         results: overrides how results come back.
         sampling: overrides values of how the tail chooses tokens, by name.
+        tls: a folder of certificates, in place of those that the recipe names.
+        at: addresses of workers that run already, from head to tail; without them they are started.
         on_text: called with each piece of text as it comes.
         on_end: called after the last piece.
     """
@@ -66,6 +70,8 @@ class RunRequest:
     workers: Mapping[str, Program] = field(default_factory=dict)
     results: Literal["direct", "chain"] | None = None
     sampling: Mapping[str, object] = field(default_factory=dict)
+    tls: Path | None = None
+    at: tuple[str, ...] = ()
     on_text: Callable[[str], None] = field(default=lambda _: None)
     on_end: Callable[[], None] = field(default=lambda: None)
 
@@ -90,6 +96,8 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
             cause="that program chooses greedily only",
             remedy="use --compare-recipe with a recipe of one stage, which samples alike",
         )
+    if request.tls is not None:
+        recipe = recipe.model_copy(update={"tls": Tls.of_folder(request.tls.absolute())})
     matrix = load_matrix(ws.matrix_file)
     other = _beside(ws, recipe, request)
     programs = _programs(ws, matrix, recipe, request.workers)
@@ -98,7 +106,9 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
     outcome = _run(ws, recipe, programs, request)
     if judge is not None and other is not None:
         console.say(f"running recipe {other.name} beside it")
-        quiet = replace(request, tokens=outcome.prompt_ids, on_text=lambda _: None, on_end=lambda: None)
+        quiet = replace(
+            request, tokens=outcome.prompt_ids, at=(), on_text=lambda _: None, on_end=lambda: None
+        )
         beside = _run(ws, other, programs, quiet)
         return judged(outcome, judge, beside.token_ids, beside.logits)
     if judge is not None and reference is not None:
@@ -148,12 +158,13 @@ def _run(ws: Workspace, recipe: Recipe, programs: Mapping[str, Program], request
     logits = request.compare or bool(request.compare_recipe)
     seconds: dict[str, float] = {}
     with ExitStack() as stack:
-        started = stack.enter_context(workers(ws, recipe, programs, artifact))
+        addresses = stack.enter_context(_serving(ws, recipe, programs, artifact, request.at))
         client = stack.enter_context(
             RouteClient(
-                [worker.address for worker in started],
+                addresses,
                 results=request.results or recipe.results,
                 expected=_expected(recipe, artifact, programs),
+                tls=ClientTls.of(recipe.tls),
             )
         )
         prompt = list(request.tokens) or client.tokenize(request.prompt)
@@ -175,6 +186,7 @@ def _run(ws: Workspace, recipe: Recipe, programs: Mapping[str, Program], request
         recipe=recipe.name,
         stages=tuple((stage.first, stage.last) for stage in recipe.stages),
         lanes=tuple(stage.lane for stage in recipe.stages),
+        transport="plaintext" if recipe.tls is None else "mutual TLS",
         prompt_ids=tuple(prompt),
         token_ids=tuple(ids),
         text=text,
@@ -190,6 +202,22 @@ def _run(ws: Workspace, recipe: Recipe, programs: Mapping[str, Program], request
         logs=ws.logs("route") / recipe.name,
         sampling=recipe.sampling,
     )
+
+
+@contextmanager
+def _serving(
+    ws: Workspace,
+    recipe: Recipe,
+    programs: Mapping[str, Program],
+    artifact: Artifact,
+    at: tuple[str, ...],
+) -> Iterator[list[str]]:
+    """Yield the addresses of workers: of those that run already, or of some that run while the block does."""
+    if at:
+        yield list(at)
+        return
+    with workers(ws, recipe, programs, artifact) as started:
+        yield [worker.address for worker in started]
 
 
 def find_recipe(ws: Workspace, name: str) -> Recipe:

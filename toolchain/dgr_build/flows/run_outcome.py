@@ -23,6 +23,7 @@ class RunOutcome:
         recipe: what was run.
         stages: its ranges, from head to tail.
         lanes: of its stages.
+        transport: how client and stages spoke to each other.
         prompt_ids: the prompt.
         token_ids: what was generated.
         text: the same as text.
@@ -46,6 +47,7 @@ class RunOutcome:
     logits: NDArray[np.float32]
     logs: Path
     sampling: Sampling
+    transport: str = "plaintext"
     parity: Parity | None = None
     whole_ids: tuple[int, ...] = ()
 
@@ -65,6 +67,7 @@ class RunOutcome:
             "recipe": self.recipe,
             "stages": [list(layers) for layers in self.stages],
             "lanes": list(self.lanes),
+            "transport": self.transport,
             "prompt_ids": list(self.prompt_ids),
             "token_ids": list(self.token_ids),
             "text": self.text,
