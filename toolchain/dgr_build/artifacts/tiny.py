@@ -99,7 +99,7 @@ def provide(model: Model) -> Artifact:
         HostError: there is not enough space for a tiny model.
     """
     if model.tiny is not None:
-        return _provide_tiny(model.tiny)
+        return provide_at(model.tiny, default_path(model.tiny))
     if model.file is None:  # the document admits exactly one of the two
         raise UsageError("the recipe names no model")
     artifact = verify(model.file.path)
@@ -118,8 +118,18 @@ def _verified(first: Path) -> Artifact:
     return sound
 
 
-def _provide_tiny(request: TinyModel) -> Artifact:
-    target = default_path(request)
+def provide_at(request: TinyModel, target: Path, *, spec: TinySpec | None = None) -> Artifact:
+    """Return a made model that lies at `target`, verified; it is made where it is not there yet.
+
+    Args:
+        request: what to make.
+        target: the file.
+        spec: another model in place of the request's own.
+
+    Raises:
+        ArtifactError: `target` leads under /home.
+        HostError: there is not enough space.
+    """
     first = target.with_name(part_names(target.stem, request.split)[0])
     with lock_file(target.with_suffix(".lock"), target.name):
         if manifest_path(first).is_file():
@@ -127,4 +137,4 @@ def _provide_tiny(request: TinyModel) -> Artifact:
                 return known_sound(first) or _verified(first)
             except ArtifactError as error:
                 console.warn(f"{error.message} ({error.cause}); making it again")
-        return make_tiny(request, target)
+        return make_tiny(request, target, spec=spec)

@@ -8,8 +8,11 @@ import typer
 
 from dgr_build import console
 from dgr_build.documents.bench import ToolchainBench
+from dgr_build.documents.bench_worker import WorkerBench
+from dgr_build.flows import bench_worker_page
 from dgr_build.flows.bench_page import cells
 from dgr_build.flows.bench_toolchain import Asked, measure_toolchain, require_met
+from dgr_build.flows.bench_worker import AskedOfWorker, measure_worker, require_worker_met
 from dgr_build.workspace import Workspace
 
 _TOOLCHAIN = """Measure the toolchain side by side with plain tools: ratios with their spread, and verdicts.
@@ -40,12 +43,46 @@ Examples:
   dgr-build bench toolchain --only edit,cold --publish
 """
 
+_WORKER = """Measure the shard worker side by side with upstream's programs: ratios, spread, and verdicts.
+
+Upstream's programs are built from the unpatched tree with the lane's flags. Both are measured in turns in
+one go, on a model that is made for it (about 1 GB). Groups:
+
+  whole     a whole worker, against llama-bench (decoding and prompt, at least 0.98 times)
+
+  stages    2, 3 and 4 stages of one thread, against a whole worker (decoding, at least 0.97 times)
+
+  prefill   2 stages of one thread, against a whole worker with two (prompt, at least 0.90 times)
+
+  rpc       2 stages, against upstream's RPC servers, also with a delay (at least 1.15 and 1.7 times)
+
+  sessions  1 to 8 sessions at once, against llama-batched-bench (at least 0.95 times)
+
+  floor     a token, against computing and delay alone (at most 0.5 ms or 3 % more)
+
+  load      bytes read from a cold disk, against those that a stage owns (1.01 times, the header and 16 MiB)
+
+  frames    what a frame costs besides computing, against a bare gRPC echo (at most 2 times)
+
+All of it takes about an hour on an idle machine, --quick some minutes with a small model. A missed target
+is exit code 8; an unresolved one wants more pairs or an idler machine.
+
+Examples:
+
+  dgr-build bench worker --quick
+
+  dgr-build bench worker --only whole,stages --pairs 20
+
+  dgr-build bench worker --publish
+"""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command group to the application."""
     group = typer.Typer(no_args_is_help=True, help="Benchmarks: ratios with their spread, and verdicts.")
     group.callback()(_group)
     group.command("toolchain", help=_TOOLCHAIN)(toolchain)
+    group.command("worker", help=_WORKER)(worker)
     app.add_typer(group, name="bench")
 
 
@@ -85,3 +122,41 @@ def toolchain(
         console.table("toolchain", columns, [cells(row) for row in measured.bench.rows])
         console.result(f"written to {measured.folder}")
     require_met(measured)
+
+
+def worker(
+    *,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Groups to measure, separated by commas; can be repeated.")
+    ] = None,
+    pairs: Annotated[
+        int | None,
+        typer.Option(min=2, help="How often each comparison is measured; by default what suits each."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Compilers at once; by default what cores and memory allow.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small settings: shows that it works, not how fast the worker is.")
+    ] = False,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Also write to the tracked evidence folder.")
+    ] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of the result; measure nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as data.")] = False,
+) -> None:
+    """Measure the shard worker side by side with upstream's programs."""
+    if schema:
+        console.result_json(WorkerBench.model_json_schema())
+        return
+    asked = AskedOfWorker(only=tuple(only or ()), pairs=pairs, jobs=jobs, quick=quick, publish=publish)
+    measured = measure_worker(Workspace.open(), asked)
+    if as_json:
+        console.result_json(measured.to_json())
+    else:
+        rows = [bench_worker_page.cells(row) for row in measured.bench.rows]
+        console.table("worker", bench_worker_page.COLUMNS, rows)
+        console.result(f"written to {measured.folder}")
+    require_worker_met(measured)

@@ -17,14 +17,7 @@ from typing import TYPE_CHECKING
 
 from dgr_build import console
 from dgr_build.errors import CheckError
-from dgr_build.lanes import ninja
-from dgr_build.lanes.build import configure
-from dgr_build.lanes.compiler_cache import choose
-from dgr_build.lanes.isolation import without_network
-from dgr_build.lanes.jobs import available_memory, cores, job_count
-from dgr_build.lanes.plan import stated_values
-from dgr_build.lanes.toolchain import find_toolchain
-from dgr_build.lanes.variables import build_variables, stated_variables
+from dgr_build.lanes.upstream_build import Wanted, build_upstream
 from dgr_build.process import run_lines
 
 if TYPE_CHECKING:
@@ -67,7 +60,10 @@ def run_archs(ws: Workspace, matrix: Matrix, source: Path, name: str, *, epoch: 
     """
     build = ws.build(f"upstream-tests-{name}")
     with ws.lock(build.name):
-        program = _build(ws, matrix, source, build, epoch)
+        build_upstream(
+            ws, matrix, Wanted(source=source, programs=(_PROGRAM,), overrides=_OVERRIDES), build, epoch
+        )
+        program = build / "bin" / _PROGRAM
     errors = ws.logs("lane") / f"{build.name}-stderr.log"
     errors.parent.mkdir(parents=True, exist_ok=True)
     return run_built(program, name, errors)
@@ -139,30 +135,3 @@ def _verdict(table: _Table, program: Path, name: str, errors: Path) -> ArchsVerd
         architectures=frozenset(arch for arch, _ in table.rows),
         seconds=table.seconds,
     )
-
-
-def _build(ws: Workspace, matrix: Matrix, source: Path, build: Path, epoch: int) -> Path:
-    toolchain = find_toolchain(matrix.environment[matrix.find("cpu").environment])
-    cache = choose(ws, toolchain.path, setting=None, uncached=False)
-    stated = stated_variables(matrix.defaults, toolchain.path, epoch)
-    variables = build_variables(stated, matrix.defaults, cache.variables)
-    values = {k: v for k, v in stated_values(matrix, "cpu").items() if not k.startswith("DGR_")} | _OVERRIDES
-    cut = without_network()
-    command: list[str | Path] = [
-        *cut, toolchain.cmake.path, "-S", source, "-B", build, "-G", "Ninja",
-        f"-DCMAKE_MAKE_PROGRAM={toolchain.ninja.path}",
-        f"-DCMAKE_C_COMPILER={toolchain.c.path}", f"-DCMAKE_CXX_COMPILER={toolchain.cxx.path}",
-        *(f"-D{key}={value}" for key, value in sorted(values.items())),
-    ]  # fmt: skip
-    if cache.launcher is not None:
-        command += [f"-DCMAKE_{lang}_COMPILER_LAUNCHER={cache.launcher}" for lang in ("C", "CXX")]
-    configure(command, variables, ws.logs("lane") / f"{build.name}-cmake.log")
-    jobs = job_count(cores(), available_memory())
-    ninja.build(
-        [*cut, toolchain.ninja.path, "-C", build, "-j", str(jobs), _PROGRAM],
-        f"compiling upstream's {_PROGRAM} in {build.name}",
-        ws.logs("lane") / f"{build.name}-build.log",
-        variables=variables,
-        jobs=jobs,
-    )
-    return build / "bin" / _PROGRAM
