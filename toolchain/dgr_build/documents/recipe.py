@@ -139,8 +139,8 @@ class Recipe(Document):
         n_slots: sessions at a time.
         mode: `exact` runs one frame a decode, so bits equal the unsplit model's; all stages are on one lane.
             `mixed` too, but stages may be on unlike lanes: logits come near the unsplit model's only.
-            `throughput` joins frames of several sessions in a decode; a session alone gets exact bits, sessions
-            beside each other come near to them.
+            `throughput` joins frames of several sessions in a decode; a session alone gets exact bits,
+            sessions beside each other come near to them.
         boundary: type of the residual between stages.
         results: `direct` from the tail to the client, or `chain` back through the stages.
         numerics: everything the recipe decides about bits.
@@ -179,7 +179,9 @@ class Recipe(Document):
     def _exact_on_one_lane(self) -> Self:
         lanes = sorted({stage.lane for stage in self.stages})
         if self.mode != "mixed" and len(lanes) > 1:
-            raise ValueError(f'mode: stages on {" and ".join(lanes)} cannot be {self.mode}; state mode = "mixed"')
+            raise ValueError(
+                f'mode: stages on {" and ".join(lanes)} cannot be {self.mode}; state mode = "mixed"'
+            )
         return self
 
     @property
