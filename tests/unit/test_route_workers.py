@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dgr_build.documents.recipe import Recipe
 from dgr_build.documents.tls import Tls
-from dgr_build.errors import HostError, RouteError
+from dgr_build.errors import HostError, RouteError, UsageError
 from dgr_build.route.dev_certificates import make_dev_certificates
 from dgr_build.route.program import Program
 from dgr_build.route.tls import ClientTls, channel
@@ -153,6 +153,27 @@ def test_workers_of_a_recipe_with_certificates_serve_over_tls(ws, program, tmp_p
             answer = health_pb2_grpc.HealthStub(opened).Check(health_pb2.HealthCheckRequest(), timeout=5)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
     assert folder in seen  # one that is entered sees its certificates
+
+
+def test_a_handshake_that_fails_is_told(ws, program, tmp_path):
+    mine, others = (Tls.of_folder(make_dev_certificates(tmp_path / name).folder) for name in ("a", "b"))
+    files = {"worker_cert": others.worker_cert, "worker_key": others.worker_key}
+    recipe = recipe_of("cpu").model_copy(update={"tls": mine.model_copy(update=files)})
+    quick = {"cpu": replace(program.serving(), start_s=2)}
+    with pytest.raises(RouteError) as caught, workers(ws, recipe, quick, _ARTIFACT):
+        pass
+    assert "does not serve in time" in caught.value.message
+    assert "CERTIFICATE_VERIFY_FAILED" in caught.value.cause
+
+
+def test_certificates_that_are_not_good_are_told_before_a_worker_is_started(ws, program, tmp_path):
+    recipe = recipe_of("cpu").model_copy(update={"tls": Tls.of_folder(tmp_path)})
+    with (
+        pytest.raises(UsageError, match=r"ca\.pem"),
+        workers(ws, recipe, {"cpu": program.serving()}, _ARTIFACT),
+    ):
+        pass
+    assert not (tmp_path / "pids").exists()
 
 
 def test_workers_serve_while_the_block_runs_and_are_gone_after_it(ws, program):

@@ -113,7 +113,7 @@ AllowList::AllowList(const std::vector<std::string> & patterns) {
 
 AllowList::Pattern AllowList::parse(const std::string & text) {
     const auto refused = [&](const std::string & why) {
-        return std::invalid_argument("'" + text + "' names no next stage: " + why
+        return std::invalid_argument("--allow-next '" + text + "' names no next stage: " + why
             + "; legal: HOST[:PORT], where HOST is a name, *.NAME, an address or a network such as 10.0.0.0/8");
     };
     const auto parts = take_apart(text);

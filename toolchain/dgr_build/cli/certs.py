@@ -61,4 +61,4 @@ def dev(
     workers = {f"worker on {name or 'loopback'}": file for name, file in made.workers.items()}
     console.facts({**{key: value for key, value in facts.items() if key != "workers"}, **workers})
     console.say(f"these are for trials only, and valid for {days} days; keys lie beside them as NAME-key.pem")
-    console.say(f"next: dgr-build run deepseek4-tiny-2stage --tls {folder}")
+    console.say(f"next: dgr-build run llama-tiny-2stage --tls {folder}")

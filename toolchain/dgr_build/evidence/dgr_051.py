@@ -94,6 +94,6 @@ LIMITATIONS = (
 NEXT = (
     "The real model's artifact with its manifest: repeat this flow on it and set its digest beside these.",
     "The other lanes of the matrix: build, inspect and compare each with its own whole model.",
-    "Throughput mode, TLS and addresses beyond loopback, which this worker refuses.",
+    "Throughput mode, which this worker refuses; several machines over TLS.",
     "The MTP block: reserved on the tail; cuts 41 and 42 cannot feed a draft head across them.",
 )

@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from dgr_build import console
 from dgr_build.errors import RouteError
 from dgr_build.process import Child
+from dgr_build.route import failures
 from dgr_build.route.tls import ClientTls, channel
 from dgr_build.workspace import staging
 
@@ -104,9 +105,13 @@ def workers(
     Raises:
         RouteError: a worker ends or does not serve in time; the end of its log is in the cause. One that the
             block raises is completed by the workers that have ended.
+        UsageError: the recipe's certificates are not good.
     """
     logs = ws.logs("route") / recipe.name
     logs.mkdir(parents=True, exist_ok=True)
+    tls = ClientTls.of(recipe.tls)
+    if tls is not None:
+        tls.credentials()  # before anything is started
     with ExitStack() as stack:
         folder = stack.enter_context(staging(ws.root / "run", recipe.name))
         started: list[tuple[Stage, Child, Path, Path]] = []
@@ -123,7 +128,6 @@ def workers(
             stack.callback(child.stop)
             stack.callback(child.signal, signal.SIGTERM)  # first all are asked, then each is waited for
             started.append((stage, child, log, port))
-        tls = ClientTls.of(recipe.tls)
         deadline = time.monotonic() + max(program.start_s for program in programs.values())
         serving = []
         with console.progress("starting workers", len(started), unit="workers") as task:
@@ -160,25 +164,28 @@ def _wait_for_port(stage: Stage, child: Child, log: Path, port: Path, deadline: 
 
 def _wait_for_health(stage: Stage, child: Child, log: Path, opened: Any, deadline: float) -> None:
     stub = health_pb2_grpc.HealthStub(opened)
+    answer = ""
     while True:
-        _require_alive(stage, child, log, deadline)
+        _require_alive(stage, child, log, deadline, answer)
         try:
-            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=5)
-        except grpc.RpcError:
-            time.sleep(_POLL_S)
-            continue
-        if answer.status == health_pb2.HealthCheckResponse.SERVING:
-            return
+            health = stub.Check(health_pb2.HealthCheckRequest(), timeout=5)
+        except grpc.RpcError as error:
+            answer = failures.read(error).text  # over TLS it may never get better
+        else:
+            if health.status == health_pb2.HealthCheckResponse.SERVING:
+                return
         time.sleep(_POLL_S)
 
 
-def _require_alive(stage: Stage, child: Child, log: Path, deadline: float) -> None:
+def _require_alive(stage: Stage, child: Child, log: Path, deadline: float, answer: str = "") -> None:
     code = child.poll()
     if code is None and time.monotonic() < deadline:
         return
     how = f"ended with {code}" if code is not None else "does not serve in time"
     raise RouteError(
-        f"the worker of {_name(stage)} {how}", cause=_last_words(log), remedy=f"its whole log is {log}"
+        f"the worker of {_name(stage)} {how}",
+        cause="\n".join(filter(None, [_last_words(log), answer])),
+        remedy=f"its whole log is {log}",
     )
 
 
