@@ -1,9 +1,11 @@
 // Server certificates that can change while the server runs. gRPC offers that in its C interface only: before each
 // handshake it asks whether there are new ones, and keeps what it has where they do not work. It takes the
-// connections of a listening socket one after the other, so that nothing changes between asking and using.
+// connections of a listening socket one after the other, so that nothing changes between asking and using. Only a name
+// that has several addresses, such as localhost, is listened on with several sockets.
 
 #include "rpc/certificates.h"
 
+#include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
 
 #include <type_traits>

@@ -98,6 +98,28 @@ TEST_F(Tls, ANextStageOfAnotherAuthorityIsRefusedAtOpen) {
     EXPECT_TRUE(open_session(route.head(), request).ok());
 }
 
+TEST_F(Tls, ANextStageMayHaveAnAuthorityOfItsOwn) {
+    const Authority other("other");
+    const Folder    there;
+    ServerOptions   for_tail;  // it knows its clients by the first authority
+    for_tail.certificates = std::make_shared<Certificates>(there.put(authority, other.issue({"tail"})));
+    files.next_ca = folder.put("next.pem", other.cert());
+    certificates  = std::make_shared<Certificates>(files);
+
+    const ConnectsWith both(grpc::SslCredentials({authority.cert() + other.cert(), client.key, client.cert}));
+    Route route({0, 4}, {}, options());
+    FakeSettings settings;
+    settings.range   = {0, 2};
+    route.workers[0] = std::make_unique<Worker>(settings, options());
+    settings.range   = {2, 4};
+    route.workers.push_back(std::make_unique<Worker>(settings, for_tail));
+    Conversation conversation(route, "two-authorities");
+    ASSERT_TRUE(conversation.open().ok());
+    ResultsCall results(conversation);
+    ExecuteCall execute(conversation);
+    EXPECT_TRUE(converse(conversation, execute, &results, PROMPT, 2) == expected({}, PROMPT, 2));
+}
+
 TEST_F(Tls, AStageThatIsNotTheTailNeedsAnAuthorityForTheNext) {
     files.client_ca.clear();
     certificates = std::make_shared<Certificates>(files);

@@ -60,7 +60,11 @@ class Unreachable(RouteError):  # noqa: N818 - says what is the matter
     """A stage does not say what it is."""
 
     def __init__(self, message: str, cause: str) -> None:
-        super().__init__(message, cause=cause, remedy="read the log of its worker; is it running?")
+        super().__init__(
+            message,
+            cause=cause,
+            remedy="read the log of its worker: does it run, and did one authority sign both certificates?",
+        )
 
 
 class RouteClient:
