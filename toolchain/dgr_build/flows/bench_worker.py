@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import platform
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,7 @@ _LIMITATIONS = (
     "A delay's wire is of any width: nothing is said of a network that is slow rather than far.",
 )
 _QUICK_PAIRS = 2
+_START_S = 600.0  # a worker computes its largest frame once before it serves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +210,7 @@ def prepared(ws: Workspace, settings: Settings, jobs: int | None) -> Iterator[Wo
             ws=ws,
             folder=folder,
             settings=settings,
-            worker=worker_of(ws, matrix, LANE),
+            worker=replace(worker_of(ws, matrix, LANE), start_s=_START_S),
             artifact=artifact,
             seam=seam,
             client=client,

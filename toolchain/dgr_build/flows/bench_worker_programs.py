@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dgr_build.lanes.upstream_tools import UpstreamTools
 
-_SERVE_S = 120.0
+_SERVE_S = 300.0
 _POLL_S = 0.02
 _LOG_LINES = 12
 

@@ -157,7 +157,7 @@ def sessions(ground: WorkerGround) -> Iterator[Pairing]:
             yield Pairing(
                 name=f"sessions-{count}",
                 ours=Side(
-                    what=f"{count} sessions at once on a whole worker with one thread, {tokens} tokens each",
+                    what=f"sessions at once on a whole worker with one thread, {tokens} tokens each: {count}",
                     measure=lambda count=count: ours.decode(tokens, sessions=count, prompt=prompt),  # type: ignore[misc]
                 ),
                 theirs=Side(
@@ -200,7 +200,7 @@ def _over_the_floor(ground: WorkerGround, one: Route, wire: Wire, delay: float) 
         ours=Side(what=f"a token on two stages, every way delayed by {delay:g} ms", measure=ours),
         theirs=Side(
             what="what is allowed: computing on a whole worker, three ways of an echo on the same wire, and "
-            f"{_FLOOR_MS:g} ms or {_FLOOR_PART:.0%}, whichever is more",
+            f"{_FLOOR_MS:g} ms or {_FLOOR_PART * 100:g} %, whichever is more",
             measure=allowed,
         ),
         unit="ms",
