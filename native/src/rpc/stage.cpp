@@ -7,6 +7,7 @@
 
 #include <openssl/rand.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace dgr {
@@ -64,6 +65,11 @@ void Stage::count_free() {
     slots_free_ = total - static_cast<uint32_t>(table_.size());
 }
 
+static grpc::Status no_slot(uint32_t n_ctx, uint32_t most) {
+    return rejected(StatusCode::RESOURCE_EXHAUSTED, "cache.n_ctx", "no free slot of " + std::to_string(n_ctx) + " positions",
+        "the largest free slot has " + std::to_string(most));
+}
+
 grpc::Status Stage::open(const wire::OpenSessionRequest & request, wire::OpenSessionResponse & response) {
     if (draining_) {
         return {StatusCode::UNAVAILABLE, "this worker is draining"};
@@ -74,6 +80,11 @@ grpc::Status Stage::open(const wire::OpenSessionRequest & request, wire::OpenSes
         case Claim::stale:
             return miss(table_.find(request.session()), "epoch " + std::to_string(request.epoch()) + " is not above the one held");
         case Claim::replaces:
+            // Its own slot is free then; what is refused must not have cost the session.
+            if (const uint32_t most = std::max(engine_->largest_free(), engine_->slot_n_ctx(table_.find(request.session())->slot));
+                request.cache().n_ctx() > most) {
+                return no_slot(request.cache().n_ctx(), most);
+            }
             drop(request.session(), {StatusCode::ABORTED, "replaced by epoch " + std::to_string(request.epoch())});
             break;
         case Claim::fresh:
@@ -81,9 +92,7 @@ grpc::Status Stage::open(const wire::OpenSessionRequest & request, wire::OpenSes
     }
     const int32_t slot = engine_->open(request.cache().n_ctx());
     if (slot < 0) {
-        return rejected(StatusCode::RESOURCE_EXHAUSTED, "cache.n_ctx",
-            "no free slot of " + std::to_string(request.cache().n_ctx()) + " positions",
-            "the largest free slot has " + std::to_string(engine_->largest_free()));
+        return no_slot(request.cache().n_ctx(), engine_->largest_free());
     }
     if (request.has_sampling()) {
         const Sampling sampling = from_wire(request.sampling());

@@ -107,6 +107,25 @@ TEST(Sessions, TooLittleRoomNamesTheLargestFreeSlot) {
     EXPECT_TRUE(open_session(route.head(), route.open_request(0, "c", 1)).ok());
 }
 
+TEST(Sessions, AHigherEpochThatDoesNotFitLeavesTheSessionAsItWas) {
+    Route route({0, 4});
+    Conversation session(route, "grows", 1);
+    ASSERT_TRUE(session.open().ok());
+    ASSERT_TRUE(open_session(route.head(), route.open_request(0, "other", 1)).ok());
+    ResultsCall results(session);
+    ExecuteCall execute(session);
+    wire::OpenSessionRequest larger = route.open_request(0, "grows", 2);
+    larger.mutable_cache()->set_n_ctx(65);
+    const grpc::Status status = open_session(route.head(), larger);
+    EXPECT_EQ(rejected_field(status), "cache.n_ctx");
+    EXPECT_NE(detail_of<wire::Rejected>(status)->legal().find("64"), std::string::npos);  // its own slot
+
+    execute.send(session.next({1, 2}));
+    EXPECT_EQ(execute.executed(), 0);
+    EXPECT_TRUE(results.next());
+    EXPECT_TRUE(open_session(route.head(), route.open_request(0, "grows", 2)).ok());  // in the place of its own
+}
+
 TEST(Sessions, AnOlderEpochTouchesNothing) {
     Route route({0, 4});
     Conversation current(route, "epochs", 5), older(route, "epochs", 4);
