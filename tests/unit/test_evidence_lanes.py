@@ -38,6 +38,11 @@ def test_a_lane_is_called_exercised_as_far_as_its_record_shows(name):
     assert _MATRIX.lane[name].exercised == _shown(_RECORDS[name])
 
 
+def test_every_backend_has_a_record():
+    told = {_MATRIX.lane[name].backend for name, file in _RECORDS.items() if file.is_file()}
+    assert told == {lane.backend for lane in _MATRIX.lane.values()}
+
+
 @pytest.mark.parametrize("name", [name for name, file in _RECORDS.items() if file.is_file()])
 def test_a_record_is_about_the_pinned_source_and_its_own_lane(name):
     record = load_json(_RECORDS[name], Record)

@@ -68,7 +68,7 @@ def test_all_lanes_are_stated_and_none_claims_more_than_it_was_exercised_on():
         "cpu-aarch64": "nothing",
         "cuda": "compiled",
         "rocm": "compiled",
-        "vulkan": "nothing",
+        "vulkan": "software device",
         "metal": "nothing",
     }
 
