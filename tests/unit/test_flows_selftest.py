@@ -13,7 +13,7 @@ import pytest
 from dgr_build import process
 from dgr_build.cli import main as cli
 from dgr_build.cli import test as test_command
-from dgr_build.errors import CheckError
+from dgr_build.errors import CheckError, UsageError
 from dgr_build.flows import gates, selftest
 from dgr_build.flows.gates import Gate, Verdict
 from dgr_build.flows.selftest import Tally, judge, run_suite
@@ -214,3 +214,18 @@ def test_interrupting_a_run_leaves_no_test_process(ws: Workspace) -> None:
     child.wait(20)
     child.stdout.close()
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_only_the_tests_under_a_sanitizer_run_when_one_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def sanitized(_: Workspace, name: str) -> Tally:
+        return Tally(part=f"ctest-{name}", passed=3)
+
+    monkeypatch.setattr(test_command, "run_sanitized", sanitized)
+    assert cli.run(["test", "--sanitize", "thread", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["passed"] == 3
+
+
+def test_an_unknown_sanitizer_is_refused() -> None:
+    assert cli.run(["test", "--sanitize", "memory"]) == UsageError.exit_code

@@ -149,6 +149,10 @@ class Workspace:
         """Conan's home; nothing of the person's own Conan is read or written."""
         return self.root / "conan"
 
+    def fuzz(self, target: str) -> Path:
+        """Return the folder of a fuzz target: its corpus, and the inputs that ended it."""
+        return self.root / "fuzz" / target
+
     def reproduction(self, name: str) -> Path:
         """Return the folder of one of the builds that are held against each other."""
         return self.root / "reproduce" / name

@@ -51,6 +51,8 @@ class ExecuteReactor final : public grpc::ServerBidiReactor<wire::ExecuteRequest
 public:
     explicit ExecuteReactor(std::shared_ptr<Stage> stage);
 
+    const std::shared_ptr<ExecuteStream> & stream() const { return stream_; }
+
     void gate_write(const wire::ExecuteResponse * response) { StartWrite(response); }
     void gate_read();
     void gate_end(const grpc::Status & status) { Finish(status); }

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _REFUSALS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 GROUPS = (
-    "source", "patch", "doctor", "env", "lane", "matrix", "model", "run", "certs", "evidence", "bench", "test"
+    "source", "patch", "doctor", "env", "lane", "matrix", "model", "run", "certs", "evidence", "bench",
+    "test", "fuzz",
 )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dgr_build import console
+from dgr_build.flows.sanitized_tests import run_sanitized
 from dgr_build.flows.selftest import PARTS, judge, run_suite
 from dgr_build.workspace import Workspace
 
@@ -21,6 +22,8 @@ Examples:
   dgr-build test
 
   dgr-build test --unit -k publish -x
+
+  dgr-build test --sanitize thread
 """
 
 
@@ -42,11 +45,19 @@ def _test(
     integration: Annotated[
         bool, typer.Option("--integration", help="Only real builds and real workers, and CTest.")
     ] = False,
+    sanitize: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="Only the C++ tests without a real engine, under the sanitizer for `address` or `thread`.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was counted as data.")] = False,
 ) -> None:
     asked = {"gates": gates, "unit": unit, "integration": integration, "ctest": integration}
     parts = [part for part in PARTS if asked[part]] or list(PARTS)
-    tallies = run_suite(Workspace.open(), parts, context.args)
+    ws = Workspace.open()
+    tallies = (run_sanitized(ws, sanitize),) if sanitize else run_suite(ws, parts, context.args)
     wrong = judge(tallies)
     totals = {name: sum(getattr(t, name) for t in tallies) for name in ("passed", "failed", "skipped")}
     if as_json:
