@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,10 +12,10 @@ from gguf import GGUFReader
 from gguf.quants import dequantize
 
 from dgr_build.artifacts import manifest as manifests
-from dgr_build.artifacts import tiny, tiny_deepseek4, tiny_llama, tiny_write
+from dgr_build.artifacts import tiny, tiny_deepseek4, tiny_write
 from dgr_build.artifacts.manifest import manifest_of
 from dgr_build.artifacts.tiny import make_tiny, provide, tiny_spec
-from dgr_build.documents.recipe import Model, ModelFile, TinyModel
+from dgr_build.documents.recipe import Family, Model, ModelFile, TinyModel
 from dgr_build.errors import ArtifactError, HostError, UsageError
 
 _DIMS = tiny_deepseek4.Dims(
@@ -31,6 +32,9 @@ _PINNED = {
     ): "b9080ac174725f1558c9635b10410caf078efa5002adfd55116afe6c42422227",
     TinyModel(arch="llama"): "5ce9970fb7270c76b41937aeb06c85fd8f0c13b2aa586df65cbfcc6e77ee4c34",
     TinyModel(arch="llama", tied=True): "559273f7383a4217bd1610519b173f761f5e6f2237da9ded603999f0aaeaa3ae",
+    TinyModel(arch="qwen3"): "fb948e0d1bcd4bf5b07b714c7d825e51093f9d9020aceb3ce258b646904d7a3a",
+    TinyModel(arch="qwen3", tied=True): "320ecfb4412a6a3db2b6a01a8f66f7c87202f55200cc34df647ba8dd9af609d3",
+    TinyModel(arch="gemma3"): "93a64276be9aaae67dfb706a9ee692a00423a4b40630f2163891961a333839a1",
 }
 
 
@@ -151,10 +155,26 @@ def test_each_part_says_which_it_is(tmp_path, short_spec):
         assert ("tokenizer.ggml.tokens" in fields) == (number == 0)
 
 
-def test_tied_llama_has_no_output_of_its_own():
-    tied = {tensor.name for tensor in tiny_llama.spec(tiny_llama.SMALL, tied=True).tensors}
-    own = {tensor.name for tensor in tiny_llama.spec(tiny_llama.SMALL).tensors}
+@pytest.mark.parametrize("arch", ["llama", "qwen3"])
+def test_a_tied_model_has_no_output_of_its_own(arch):
+    tied = {tensor.name for tensor in tiny_spec(TinyModel(arch=arch, tied=True)).tensors}
+    own = {tensor.name for tensor in tiny_spec(TinyModel(arch=arch)).tensors}
     assert own - tied == {"output.weight"}
+
+
+def test_gemma3_has_windows_that_tests_cross_and_a_tied_output():
+    spec = tiny_spec(TinyModel(arch="gemma3"))
+    keys = {key.name: key.value for key in spec.keys}
+    assert keys["attention.sliding_window"] == 32
+    assert "attention.sliding_window_pattern" not in keys, "as in real files: the family's pattern holds"
+    assert keys["block_count"] == 12, "two rounds of five layers with a window and one without"
+    assert "output.weight" not in {tensor.name for tensor in spec.tensors}
+
+
+@pytest.mark.parametrize("arch", get_args(Family))
+def test_wide_profiles_have_the_width_of_real_models(arch):
+    keys = {key.name: key.value for key in tiny_spec(TinyModel(arch=arch, profile="wide")).keys}
+    assert keys["embedding_length"] == 4096
 
 
 @pytest.mark.parametrize("moment", ["writing", "publishing", "manifest"])

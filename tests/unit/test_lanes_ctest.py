@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from dgr_build.lanes.environment.made import Made
 
 test_variables.__test__ = False
 
+_TINY = {arch: Path(f"{arch}.gguf") for arch in ("deepseek4", "llama", "qwen3", "gemma3")}
 _CASE = '<testcase name="{name}" status="{status}"/>'
 
 
@@ -76,18 +78,17 @@ def test_a_report_of_an_earlier_run_does_not_count(fake, tmp_path):
 
 def test_tests_find_models_and_reference_in_their_environment(fake, tmp_path):
     asked = fake([("one", "run")], 0)
-    variables = test_variables(
-        tiny_v4=tmp_path / "v4.gguf", tiny_llama=tmp_path / "l.gguf", reference=tmp_path / "ref"
-    )
+    variables = test_variables(_TINY, reference=tmp_path / "ref")
     run_ctest(replace(asked, variables=variables))
     seen = (tmp_path / "env").read_text().splitlines()
     assert [f"{name}={value}" for name, value in variables.items() if f"{name}={value}" not in seen] == []
     assert f"PATH={os.environ['PATH']}" in seen
 
 
-def test_without_a_reference_program_none_is_named(tmp_path):
-    found = test_variables(tiny_v4=tmp_path / "v4.gguf", tiny_llama=tmp_path / "l.gguf", reference=None)
-    assert sorted(found.values()) == [str(tmp_path / "l.gguf"), str(tmp_path / "v4.gguf")]
+def test_without_a_reference_program_none_is_named():
+    found = test_variables(_TINY, reference=None)
+    assert sorted(found.values()) == sorted(str(path) for path in _TINY.values())
+    assert {"DGR_TINY_V4", "DGR_TINY_LLAMA", "DGR_TINY_QWEN3", "DGR_TINY_GEMMA3"} == set(found)
 
 
 @pytest.mark.parametrize("pattern", ["", "^Reference[.]"])

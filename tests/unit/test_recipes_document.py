@@ -50,6 +50,8 @@ def test_the_promised_recipes_ship():
     for word, count in counts.items():
         assert len(shipped[f"deepseek4-tiny-{word}"].stages) == count
     assert len(shipped["llama-tiny-2stage"].stages) == 2
+    assert len(shipped["qwen3-tiny-2stage"].stages) == 2
+    assert len(shipped["gemma3-tiny-3stage"].stages) == 3
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,7 @@ def test_the_promised_recipes_ship():
         ({"model": {}}, "either"),
         ({"model": {"tiny": {"arch": "llama"}, "file": {"path": "/x", "digest": "0" * 64}}}, "either"),
         ({"model": {"tiny": {"arch": "deepseek4", "tied": True}}}, "tied"),
+        ({"model": {"tiny": {"arch": "gemma3", "tied": True}}}, "tied"),
         ({"model": {"tiny": {"arch": "deepseek4", "split": 0}}}, "split"),
         ({"model": {"file": {"path": "/x", "digest": "abc"}}}, "digest"),
         ({"n_ctx": 32}, "n_ubatch"),

@@ -26,12 +26,17 @@ _HEADERS = 1 << 20  # room for metadata and tensor tables of one part
 
 def tiny_spec(request: TinyModel) -> TinySpec:
     """Return the model that a request asks for, as data."""
-    from dgr_build.artifacts import tiny_deepseek4, tiny_llama  # noqa: PLC0415 - slow to load, needed once
+    # Slow to load, and needed once.
+    from dgr_build.artifacts import tiny_deepseek4, tiny_gemma3, tiny_llama, tiny_qwen3  # noqa: PLC0415
 
+    wide = request.profile == "wide"
     if request.arch == tiny_llama.ARCH:
-        dense = tiny_llama.WIDE if request.profile == "wide" else tiny_llama.SMALL
-        return tiny_llama.spec(dense, tied=request.tied)
-    return tiny_deepseek4.spec(tiny_deepseek4.WIDE if request.profile == "wide" else tiny_deepseek4.SMALL)
+        return tiny_llama.spec(tiny_llama.WIDE if wide else tiny_llama.SMALL, tied=request.tied)
+    if request.arch == tiny_qwen3.ARCH:
+        return tiny_qwen3.spec(tiny_qwen3.WIDE if wide else tiny_qwen3.SMALL, tied=request.tied)
+    if request.arch == tiny_gemma3.ARCH:
+        return tiny_gemma3.spec(tiny_gemma3.WIDE if wide else tiny_gemma3.SMALL)
+    return tiny_deepseek4.spec(tiny_deepseek4.WIDE if wide else tiny_deepseek4.SMALL)
 
 
 def make_tiny(request: TinyModel, out: Path | None = None, *, spec: TinySpec | None = None) -> Artifact:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dgr_build.artifacts.tiny_spec import TensorSpec, TinySpec, f32, inverse_root, matrix, norm, u32
+from dgr_build.artifacts.tiny_dense import feed_forward, outer_tensors
+from dgr_build.artifacts.tiny_spec import TinySpec, f32, matrix, norm, u32
 
 ARCH = "llama"
 
@@ -28,27 +29,7 @@ WIDE = Dims(n_layer=4, n_embd=4096, n_head=32, n_head_kv=4, n_ff=1024)
 def spec(dims: Dims, *, tied: bool = False) -> TinySpec:
     """Return the model of these sizes as data; `tied` makes the embedding serve as output too."""
     head = dims.n_embd // dims.n_head
-    # A tied output needs rows of unit length; its first norm makes up for the small embedding.
-    embedding = inverse_root(dims.n_embd) if tied else 1.0
-    tensors = [
-        TensorSpec(
-            name="token_embd.weight",
-            shape=(dims.n_vocab, dims.n_embd),
-            std=embedding,
-            quantised=True,
-        ),
-        norm("output_norm.weight", dims.n_embd, mean=3.0 if tied else 1.0),
-    ]
-    if not tied:
-        tensors.append(
-            TensorSpec(
-                name="output.weight",
-                shape=(dims.n_vocab, dims.n_embd),
-                std=3.0 * inverse_root(dims.n_embd),
-                quantised=True,
-                by_token=True,
-            )
-        )
+    tensors = outer_tensors(dims.n_vocab, dims.n_embd, tied=tied)
     for block in range(dims.n_layer):
         at = f"blk.{block}."
         tensors += [
@@ -57,11 +38,8 @@ def spec(dims: Dims, *, tied: bool = False) -> TinySpec:
             matrix(at + "attn_k.weight", dims.n_head_kv * head, dims.n_embd, gain=1.5),
             matrix(at + "attn_v.weight", dims.n_head_kv * head, dims.n_embd),
             matrix(at + "attn_output.weight", dims.n_embd, dims.n_embd),
-            norm(at + "ffn_norm.weight", dims.n_embd),
-            matrix(at + "ffn_gate.weight", dims.n_ff, dims.n_embd),
-            matrix(at + "ffn_down.weight", dims.n_embd, dims.n_ff),
-            matrix(at + "ffn_up.weight", dims.n_ff, dims.n_embd),
         ]
+        tensors += feed_forward(at, dims.n_embd, dims.n_ff)
     keys = (
         u32("context_length", 65536),
         u32("vocab_size", dims.n_vocab),

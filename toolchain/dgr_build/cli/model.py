@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 @_model.command()
 def tiny(
-    arch: Annotated[str, typer.Option(help="The model family: deepseek4 or llama.")],
+    arch: Annotated[str, typer.Option(help="The model family: deepseek4, llama, qwen3 or gemma3.")],
     out: Annotated[
         Path | None, typer.Option(help="The file to make; by default one under the models root (DGR_MODELS).")
     ] = None,
@@ -42,7 +42,7 @@ def tiny(
     seed: Annotated[int, typer.Option(help="Selects the weights; equal seeds give equal bytes.")] = 1,
     split: Annotated[int, typer.Option(help="Number of GGUF parts.")] = 1,
     tied: Annotated[
-        bool, typer.Option("--tied", help="llama only: the embedding is the output too.")
+        bool, typer.Option("--tied", help="llama and qwen3: the embedding is the output too.")
     ] = False,
     as_json: _Json = False,
 ) -> None:

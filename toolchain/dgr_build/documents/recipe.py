@@ -18,6 +18,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 
 MAX_PARTS = 999
 _UNQUANTISED = ("f32", "f16", "bf16")
+# Families that tiny models are made of.
+Family = Literal["deepseek4", "llama", "qwen3", "gemma3"]
 
 
 class TinyModel(Document):
@@ -29,10 +31,10 @@ class TinyModel(Document):
         dtype: how matrices are stored.
         seed: selects the weights.
         split: number of GGUF parts, 1 for a whole file.
-        tied: the embedding serves as output too (llama only).
+        tied: the embedding serves as output too (llama and qwen3; gemma3 has it so anyway).
     """
 
-    arch: Literal["deepseek4", "llama"]
+    arch: Family
     profile: Literal["small", "wide"] = "small"
     dtype: Literal["f32", "q8_0"] = "f32"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
@@ -40,9 +42,9 @@ class TinyModel(Document):
     tied: bool = False
 
     @model_validator(mode="after")
-    def _tied_is_dense(self) -> Self:
-        if self.tied and self.arch != "llama":
-            raise ValueError(f"tied: {self.arch} has an output of its own; only llama can be tied")
+    def _tied_is_a_choice(self) -> Self:
+        if self.tied and self.arch not in ("llama", "qwen3"):
+            raise ValueError(f"tied: {self.arch} leaves no choice; llama and qwen3 do")
         return self
 
     @property

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from dgr_build import console
 from dgr_build.artifacts.tiny import provide
 from dgr_build.documents.base import digest
-from dgr_build.documents.recipe import Model, TinyModel
+from dgr_build.documents.recipe import Family, Model, TinyModel
 from dgr_build.flows.lane_trial import Trial, reference_lane, run_trial, trials
 from dgr_build.lanes.archives import sha256_file
 from dgr_build.lanes.build import PROGRAMS
@@ -19,7 +19,7 @@ from dgr_build.lanes.lane import reference_places
 from dgr_build.lanes.stamp import passed, remember
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from dgr_build.artifacts.manifest import Artifact
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dgr_build.lanes.lane import BuiltLane, LanePlan
     from dgr_build.workspace import Workspace
 
-_TINY = {"deepseek4": Model(tiny=TinyModel(arch="deepseek4")), "llama": Model(tiny=TinyModel(arch="llama"))}
+_TINY = {arch: Model(tiny=TinyModel(arch=arch)) for arch in get_args(Family)}
 # Tests that hold splits against the bits of the whole model, where a device that fuses over layers gives
 # others; and those that let NaN come about, with which upstream's kernels on a device may read out of bounds.
 _CPU_ONLY = "^(Reference|Parity[A-Za-z0-9]*|Overflow)[.]"
@@ -62,9 +62,12 @@ def models() -> dict[str, Artifact]:
 
 def ctest_variables(ws: Workspace, lane: str) -> dict[str, str]:
     """Return what the C++ tests of a built lane need in their environment."""
-    made = models()
     reference = reference_places(ws, lane).build / "bin" / PROGRAMS["reference"]
-    return test_variables(tiny_v4=made["deepseek4"].path, tiny_llama=made["llama"].path, reference=reference)
+    return test_variables(_paths(models()), reference=reference)
+
+
+def _paths(made: Mapping[str, Artifact]) -> dict[str, Path]:
+    return {arch: artifact.path for arch, artifact in made.items()}
 
 
 def criteria_of(planned: LanePlan) -> dict[str, str]:
@@ -150,9 +153,7 @@ def _tests(here: BuiltHere) -> Check:
     made = models()
     needed, written = planned.made.to_run(here.ws.device_cache)
     variables = {**needed, **lane.run_variables}
-    variables |= test_variables(
-        tiny_v4=made["deepseek4"].path, tiny_llama=made["llama"].path, reference=built.reference
-    )
+    variables |= test_variables(_paths(made), reference=built.reference)
     tests = run_ctest(
         TestRun(
             build=built.build,

@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 
 _DONE = re.compile(r"^\s*(\d+)/(\d+) Test\s+#\d+: ")
 _SHOWN_LINES = 60
-TINY_V4 = "DGR_TINY_V4"
-TINY_LLAMA = "DGR_TINY_LLAMA"
+# Where the C++ tests find the tiny model of each family.
+TINY = {
+    "deepseek4": "DGR_TINY_V4",
+    "llama": "DGR_TINY_LLAMA",
+    "qwen3": "DGR_TINY_QWEN3",
+    "gemma3": "DGR_TINY_GEMMA3",
+}
 REFERENCE = "DGR_REFERENCE"
 
 
@@ -66,9 +71,9 @@ class TestRun:
     exclude: str = ""
 
 
-def test_variables(*, tiny_v4: Path, tiny_llama: Path, reference: Path | None) -> dict[str, str]:
-    """Return what the C++ tests find their models and the reference program by."""
-    found = {TINY_V4: str(tiny_v4), TINY_LLAMA: str(tiny_llama)}
+def test_variables(tiny: Mapping[str, Path], *, reference: Path | None) -> dict[str, str]:
+    """Return what the C++ tests find their models, given by family, and the reference program by."""
+    found = {variable: str(tiny[arch]) for arch, variable in TINY.items()}
     return found if reference is None else {**found, REFERENCE: str(reference)}
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dgr_build.documents.recipe import Recipe
 
 # Families that the patch stack can run in ranges.
-STAGED = ("deepseek4", "llama")
+STAGED = ("deepseek4", "llama", "qwen3", "gemma3")
 # Upstream's draft head for V4 reads the outputs of the last main layers; one stage must own them all.
 _DRAFT_TAPS = 3
 
