@@ -104,6 +104,8 @@ void check_experts(const GgufFile & file, const std::string & prefix) {
 
 namespace {
 
+constexpr std::array<const char *, 3> DENSE = { "llama", "qwen3", "gemma3" };
+
 void check_vocabulary(const GgufFile & file, uint32_t n_vocab) {
     require(file, n_vocab > 0, "the vocabulary is empty");
     require(file, file.distinct_texts("tokenizer.ggml.tokens"), "tokenizer.ggml.tokens are not all different texts");
@@ -116,9 +118,10 @@ std::unique_ptr<Adapter> make_adapter(const GgufFile & file) {
     facts.architecture = file.text("general.architecture");
 
     const std::string & arch = facts.architecture;
-    if (arch != "deepseek4" && arch != "llama") {
+    if (arch != "deepseek4" && std::find(DENSE.begin(), DENSE.end(), arch) == DENSE.end()) {
         throw StartError(StartError::Kind::artifact, file.parts()[0] + ": architecture '" + arch +
-                                                         "' has no adapter; workers run deepseek4 and llama");
+                                                         "' has no adapter; workers run deepseek4, llama, "
+                                                         "qwen3 and gemma3");
     }
 
     const uint32_t n_blocks = file.number(arch + ".block_count");

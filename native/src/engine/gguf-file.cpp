@@ -19,7 +19,7 @@ namespace {
     throw StartError(StartError::Kind::artifact, path + ": " + reason);
 }
 
-// The value of an integer key or array element, whatever its width; nothing when it is none or does not fit.
+// The value of an integer or boolean key or array element, whatever its width; nothing when it is none or does not fit.
 std::optional<uint32_t> integer_at(gguf_type type, const void * data, size_t i) {
     int64_t value = 0;
     switch (type) {
@@ -30,6 +30,7 @@ std::optional<uint32_t> integer_at(gguf_type type, const void * data, size_t i) 
         case GGUF_TYPE_UINT32: value = static_cast<const uint32_t *>(data)[i]; break;
         case GGUF_TYPE_INT32:  value = static_cast<const int32_t *>(data)[i]; break;
         case GGUF_TYPE_INT64:  value = static_cast<const int64_t *>(data)[i]; break;
+        case GGUF_TYPE_BOOL:   value = static_cast<const int8_t *>(data)[i] != 0; break;
         case GGUF_TYPE_UINT64: {
             const uint64_t wide = static_cast<const uint64_t *>(data)[i];
             value = wide > UINT32_MAX ? -1 : static_cast<int64_t>(wide);

@@ -10,6 +10,11 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+
 namespace dgr::testing {
 
 namespace {
@@ -35,6 +40,21 @@ const StateKind * find(const EngineDescription & description, const std::string 
         }
     }
     return nullptr;
+}
+
+// Writes a model with other metadata and the same tensors.
+void write_changed(const std::string & model, const std::string & path,
+                   const std::function<void(gguf_context *)> & change) {
+    ggml_context *         tensors = nullptr;
+    const gguf_context_ptr from(gguf_init_from_file(model.c_str(), { /*.no_alloc =*/ false, /*.ctx =*/ &tensors }));
+    const ggml_context_ptr data(tensors);
+    const gguf_context_ptr to(gguf_init_empty());
+    gguf_set_kv(to.get(), from.get());
+    change(to.get());
+    for (int64_t i = 0; i < gguf_get_n_tensors(from.get()); i++) {
+        gguf_add_tensor(to.get(), ggml_get_tensor(data.get(), gguf_get_tensor_name(from.get(), i)));
+    }
+    ASSERT_TRUE(gguf_write_to_file(to.get(), path.c_str(), false));
 }
 
 void expect_state_as_allocated(const std::string & path, const std::vector<LayerRange> & ranges) {
@@ -76,6 +96,53 @@ TEST(DeepSeek4Adapter, StateIsExactlyWhatUpstreamAllots) {
 
 TEST(DenseAdapter, StateIsExactlyWhatUpstreamAllots) {
     expect_state_as_allocated(tiny_llama(), { { 0, 0 }, { 0, 1 }, { 1, 0 } });
+    expect_state_as_allocated(tiny_qwen3(), { { 0, 0 }, { 0, 1 }, { 1, 0 } });
+}
+
+TEST(WindowedAdapter, StateIsExactlyWhatUpstreamAllots) {
+    expect_state_as_allocated(tiny_gemma3(), { { 0, 0 }, { 0, 5 }, { 5, 6 }, { 4, 7 }, { 6, 0 } });
+}
+
+TEST(WindowedAdapter, StateFollowsThePatternThatAFileStates) {
+    const auto every_third = [](gguf_context * c) {
+        gguf_set_val_u32(c, "gemma3.attention.sliding_window_pattern", 3);
+    };
+    const auto first_two = [](gguf_context * c) {
+        const int8_t windows[] = { 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
+        gguf_set_arr_data(c, "gemma3.attention.sliding_window_pattern", GGUF_TYPE_BOOL, windows, 12);
+    };
+    const auto no_window = [](gguf_context * c) { gguf_set_val_u32(c, "gemma3.attention.sliding_window", 0); };
+
+    const std::string path = std::string(::testing::TempDir()) + "/dgr-pattern-" + std::to_string(getpid()) + ".gguf";
+    struct Case {
+        std::function<void(gguf_context *)> change;
+        std::vector<uint32_t>               without;  // layers that have no window
+    };
+    const std::vector<Case> cases = {
+        { every_third, { 2, 5, 8, 11 } },
+        { first_two, { 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 } },
+        { no_window, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 } },
+    };
+    for (const Case & one : cases) {
+        write_changed(tiny_gemma3(), path, one.change);
+        expect_state_as_allocated(path, { { 0, 0 }, { 1, 3 } });
+        for (const StateLayout & kind : make_adapter(GgufFile(path))->state({ 0, 12 }, {})) {
+            EXPECT_EQ(kind.name == "kv", kind.layers == one.without) << kind.name;
+        }
+    }
+    std::remove(path.c_str());
+}
+
+TEST(WindowedAdapter, ARangeListsItsWindowedLayersApart) {
+    LlamaEngineParams params = default_params(tiny_gemma3());
+    params.range             = { 4, 7 };
+    const auto engine        = make_llama_engine(params);
+    const auto & middle      = engine->describe();
+    EXPECT_EQ(find(middle, "kv")->layers, (std::vector<uint32_t>{ 5 }));
+    EXPECT_EQ(find(middle, "kv-swa")->layers, (std::vector<uint32_t>{ 4, 6 }));
+    EXPECT_GT(find(middle, "kv")->bytes_per_token, 0U);
+    EXPECT_EQ(find(middle, "kv-swa")->bytes_per_token, 0U);
+    EXPECT_EQ(middle.boundary.width, middle.n_embd);
 }
 
 TEST(DeepSeek4Adapter, DescribesTheRealLayerPlan) {
@@ -128,7 +195,7 @@ TEST(DeepSeek4Adapter, ARangeListsOnlyItsOwnStateByAbsoluteLayer) {
 }
 
 TEST(Adapters, OwnTensorsOfAPartitionAddUpToTheFile) {
-    for (const std::string & path : { tiny_v4(), tiny_llama() }) {
+    for (const std::string & path : { tiny_v4(), tiny_llama(), tiny_qwen3(), tiny_gemma3() }) {
         const GgufFile file(path);
         const uint32_t n_layer = make_adapter(file)->facts().n_layer;
         uint64_t       whole   = 0;

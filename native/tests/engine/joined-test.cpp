@@ -110,6 +110,10 @@ TEST(Joined, SlotsOfADenseModelComeNearToTheirSoloRuns) {
     expect_near_to_solo(tiny_llama(), { 2 }, NEAR_LLAMA);
 }
 
+TEST(Joined, SlotsOfAModelWithWindowsComeNearToTheirSoloRuns) {
+    expect_near_to_solo(tiny_gemma3(), { 5, 6 }, NEAR_LLAMA);
+}
+
 TEST(Joined, SlotsOfAV4ComeNearToTheirSoloRuns) {
     expect_near_to_solo(tiny_v4(), { 2, 21 }, NEAR_V4);
 }

@@ -32,6 +32,34 @@ std::vector<uint32_t> all_cuts(uint32_t n_layer) {
     return cuts;
 }
 
+void expect_parity_at_every_cut(const std::string & model) {
+    const LlamaEngineParams params  = default_params(model);
+    const uint32_t          n_layer = Chain(params, {}).stage(0).describe().n_layer;
+    ASSERT_GE(n_layer, 2U);
+
+    std::vector<std::vector<uint32_t>> ways = { all_cuts(n_layer) };
+    for (const uint32_t cut : all_cuts(n_layer)) {
+        ways.push_back({ cut });
+    }
+    expect_parity(params, ways, make_prompt(130), 5);
+}
+
+void expect_parity_in_frames(const std::string & model, const std::vector<uint32_t> & cuts) {
+    for (const uint32_t n_ubatch : { 512, 17, 1 }) {
+        LlamaEngineParams params = default_params(model);
+        params.n_ubatch          = n_ubatch;
+        expect_parity(params, { cuts }, make_prompt(n_ubatch == 1 ? 40 : 300), 3);
+    }
+}
+
+void expect_parity_with_quantised_cache(const std::string & model, const std::vector<std::vector<uint32_t>> & ways) {
+    LlamaEngineParams params = default_params(model);
+    params.flash_attn        = true;
+    params.type_k            = "q8_0";
+    params.type_v            = "q8_0";
+    expect_parity(params, ways, make_prompt(130), 3);
+}
+
 const std::vector<uint32_t> TWELVE_STAGES = { 4, 8, 12, 16, 20, 24, 28, 32, 36, 39, 41 };
 
 }  // namespace
@@ -61,11 +89,7 @@ TEST(ParityV4, OneStageALayer) {
 }
 
 TEST(ParityV4, FramesOf512And17And1Rows) {
-    for (const uint32_t n_ubatch : { 512, 17, 1 }) {
-        LlamaEngineParams params = default_params(tiny_v4());
-        params.n_ubatch          = n_ubatch;
-        expect_parity(params, { { 2, 20 } }, make_prompt(n_ubatch == 1 ? 40 : 300), 3);
-    }
+    expect_parity_in_frames(tiny_v4(), { 2, 20 });
 }
 
 TEST(ParityV4, WithFlashAttention) {
@@ -82,11 +106,7 @@ TEST(ParityV4, WithTwoThreads) {
 }
 
 TEST(ParityV4, WithAQuantisedCache) {
-    LlamaEngineParams params = default_params(tiny_v4());
-    params.flash_attn        = true;
-    params.type_k            = "q8_0";
-    params.type_v            = "q8_0";
-    expect_parity(params, { { 5, 22 } }, make_prompt(130), 3);
+    expect_parity_with_quantised_cache(tiny_v4(), { { 5, 22 } });
 }
 
 TEST(ParityV4, WithoutMmap) {
@@ -96,15 +116,45 @@ TEST(ParityV4, WithoutMmap) {
 }
 
 TEST(ParityLlama, EveryCutAndOneStageALayer) {
-    const LlamaEngineParams params  = default_params(tiny_llama());
-    const uint32_t          n_layer = Chain(params, {}).stage(0).describe().n_layer;
-    ASSERT_GE(n_layer, 2U);
+    expect_parity_at_every_cut(tiny_llama());
+}
 
-    std::vector<std::vector<uint32_t>> ways = { all_cuts(n_layer) };
-    for (const uint32_t cut : all_cuts(n_layer)) {
-        ways.push_back({ cut });
+TEST(ParityQwen3, EveryCutAndOneStageALayer) {
+    expect_parity_at_every_cut(tiny_qwen3());
+}
+
+TEST(ParityQwen3, FramesOf512And17And1Rows) {
+    expect_parity_in_frames(tiny_qwen3(), { 3, 6 });
+}
+
+TEST(ParityQwen3, WithAQuantisedCache) {
+    expect_parity_with_quantised_cache(tiny_qwen3(), { { 1 }, { 3, 6 } });
+}
+
+TEST(ParityGemma3, EveryCutAndOneStageALayer) {
+    expect_parity_at_every_cut(tiny_gemma3());
+}
+
+// The tiny model's window is 32 positions.
+TEST(ParityGemma3, PromptsAroundTheWindow) {
+    for (const size_t n : { 31, 32, 33, 34 }) {
+        expect_parity(default_params(tiny_gemma3()), { { 1 }, { 5, 6 } }, make_prompt(n), 6);
     }
-    expect_parity(params, ways, make_prompt(130), 5);
+}
+
+// Its cache has 256 cells, which are taken again from there on.
+TEST(ParityGemma3, PromptsPastTheCellsOfTheWindow) {
+    for (const size_t n : { 255, 256, 257, 300 }) {
+        expect_parity(default_params(tiny_gemma3()), { { 2, 5, 6, 11 } }, make_prompt(n), 6);
+    }
+}
+
+TEST(ParityGemma3, FramesOf512And17And1Rows) {
+    expect_parity_in_frames(tiny_gemma3(), { 5, 6 });
+}
+
+TEST(ParityGemma3, WithAQuantisedCache) {
+    expect_parity_with_quantised_cache(tiny_gemma3(), { { 1 }, { 5, 6 } });
 }
 
 // Controls: what the comparisons above must be able to see.
@@ -117,6 +167,18 @@ TEST(ParityControl, OneSwappedIdChangesTheBytes) {
     ASSERT_NE(prompt[11], prompt[12]);
     std::swap(prompt[11], prompt[12]);
     EXPECT_FALSE(same_bytes(whole.logits, Chain(params, { 21 }).generate(prompt, 2).logits));
+}
+
+TEST(ParityControl, OneSwappedIdChangesTheBytesOfADenseModel) {
+    for (const std::string & model : { tiny_llama(), tiny_qwen3(), tiny_gemma3() }) {
+        const LlamaEngineParams params = default_params(model);
+        std::vector<int32_t>    prompt = make_prompt(40);
+        const Trace &           whole  = whole_trace(params, prompt, 2);
+
+        ASSERT_NE(prompt[11], prompt[12]);
+        std::swap(prompt[11], prompt[12]);
+        EXPECT_FALSE(same_bytes(whole.logits, Chain(params, { 5 }).generate(prompt, 2).logits)) << model;
+    }
 }
 
 TEST(ParityControl, IdsSwappedOnAHashRoutedStageOnlyChangeTheBytes) {

@@ -33,6 +33,14 @@ std::string tiny_llama() {
     return from_environment("DGR_TINY_LLAMA");
 }
 
+std::string tiny_qwen3() {
+    return from_environment("DGR_TINY_QWEN3");
+}
+
+std::string tiny_gemma3() {
+    return from_environment("DGR_TINY_GEMMA3");
+}
+
 LlamaEngineParams default_params(const std::string & model) {
     LlamaEngineParams params;
     params.model_path   = model;

@@ -12,9 +12,11 @@
 
 namespace dgr::testing {
 
-// Path of a tiny model, from DGR_TINY_V4 or DGR_TINY_LLAMA. Throws when unset: such a test must fail.
+// Path of a tiny model, from DGR_TINY_V4, _LLAMA, _QWEN3 or _GEMMA3. Throws when unset: such a test must fail.
 std::string tiny_v4();
 std::string tiny_llama();
+std::string tiny_qwen3();
+std::string tiny_gemma3();
 
 // One thread, flash attention off, f16 cache, one slot of 512 positions, frames of 64 rows.
 LlamaEngineParams default_params(const std::string & model);

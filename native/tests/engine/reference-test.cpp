@@ -109,6 +109,30 @@ TEST_F(Reference, V4WithFlashAttentionAndSeveralSlots) {
     EXPECT_TRUE(same_bytes(expected, second.generate(prompt, 6).logits));
 }
 
+TEST_F(Reference, Qwen3WholeAndSplitGiveTheBytesOfTheBaseLibrary) {
+    for (const uint32_t n_ubatch : { 64, 17 }) {
+        SCOPED_TRACE(n_ubatch);
+        LlamaEngineParams params = default_params(tiny_qwen3());
+        params.n_ubatch          = n_ubatch;
+        const auto prompt        = make_prompt(130);
+        const auto expected      = run(params, prompt, 10);
+        EXPECT_TRUE(same_bytes(expected, whole_trace(params, prompt, 10).logits));
+        EXPECT_TRUE(same_bytes(expected, Chain(params, { 1, 4 }).generate(prompt, 10).logits));
+    }
+}
+
+TEST_F(Reference, Gemma3WholeAndSplitGiveTheBytesOfTheBaseLibrary) {
+    const auto prompt = make_prompt(300);
+    for (const uint32_t n_ubatch : { 64, 512, 17 }) {
+        SCOPED_TRACE(n_ubatch);
+        LlamaEngineParams params = default_params(tiny_gemma3());
+        params.n_ubatch          = n_ubatch;
+        const auto expected      = run(params, prompt, 10);
+        EXPECT_TRUE(same_bytes(expected, whole_trace(params, prompt, 10).logits));
+        EXPECT_TRUE(same_bytes(expected, Chain(params, { 1, 5, 6, 11 }).generate(prompt, 10).logits));
+    }
+}
+
 TEST_F(Reference, LlamaWholeAndSplitGiveTheBytesOfTheBaseLibrary) {
     const LlamaEngineParams params   = default_params(tiny_llama());
     const auto              prompt   = make_prompt(130);

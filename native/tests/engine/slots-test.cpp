@@ -13,8 +13,8 @@ namespace dgr::testing {
 
 namespace {
 
-LlamaEngineParams with_slots(std::vector<SlotClass> classes) {
-    LlamaEngineParams params = default_params(tiny_v4());
+LlamaEngineParams with_slots(std::vector<SlotClass> classes, const std::string & model = tiny_v4()) {
+    LlamaEngineParams params = default_params(model);
     params.slot_classes      = std::move(classes);
     return params;
 }
@@ -46,11 +46,9 @@ bool advance(Running & run, size_t n_ubatch, size_t n_decode) {
     return true;
 }
 
-}  // namespace
-
-TEST(Slots, SessionsInterleavedAtRandomEqualTheirSoloRuns) {
+void expect_interleaved_sessions_equal_solo(const std::string & model, const std::vector<uint32_t> & cuts) {
     constexpr size_t N_DECODE = 5;
-    Chain            chain(with_slots({ { 4, 256 } }), { 2, 21 });
+    Chain            chain(with_slots({ { 4, 256 } }, model), cuts);
 
     std::vector<Running> running(4);
     for (size_t i = 0; i < running.size(); i++) {
@@ -70,25 +68,36 @@ TEST(Slots, SessionsInterleavedAtRandomEqualTheirSoloRuns) {
         }
     }
 
-    LlamaEngineParams solo = default_params(tiny_v4());
-    solo.slot_classes      = { { 1, 256 } };
+    const LlamaEngineParams solo = with_slots({ { 1, 256 } }, model);
     for (const Running & run : running) {
-        const Trace & alone = solo_trace(solo, { 2, 21 }, run.prompt, N_DECODE);
+        const Trace & alone = solo_trace(solo, cuts, run.prompt, N_DECODE);
         EXPECT_TRUE(same_bytes(alone.logits, run.trace.logits)) << run.prompt.size();
         EXPECT_EQ(alone.tokens, run.trace.tokens);
     }
 }
 
-TEST(Slots, WhatUsedASlotBeforeLeavesNoTrace) {
-    const LlamaEngineParams    params = with_slots({ { 1, 512 } });
+void expect_no_trace_of_earlier_sessions(const std::string & model, const std::vector<uint32_t> & cuts) {
+    const LlamaEngineParams    params = with_slots({ { 1, 512 } }, model);
     const std::vector<int32_t> prompt = make_prompt(130);
-    Chain                      chain(params, { 2, 21 });
+    Chain                      chain(params, cuts);
 
     const Trace first = chain.generate(prompt, 3);
     chain.generate(make_prompt(500, 9), 12);  // to the last position
     chain.generate(make_prompt(3, 4), 0);
     EXPECT_TRUE(same_bytes(first.logits, chain.generate(prompt, 3).logits));
-    EXPECT_TRUE(same_bytes(first.logits, solo_trace(params, { 2, 21 }, prompt, 3).logits));
+    EXPECT_TRUE(same_bytes(first.logits, solo_trace(params, cuts, prompt, 3).logits));
+}
+
+}  // namespace
+
+TEST(Slots, SessionsInterleavedAtRandomEqualTheirSoloRuns) {
+    expect_interleaved_sessions_equal_solo(tiny_v4(), { 2, 21 });
+    expect_interleaved_sessions_equal_solo(tiny_gemma3(), { 5, 6 });
+}
+
+TEST(Slots, WhatUsedASlotBeforeLeavesNoTrace) {
+    expect_no_trace_of_earlier_sessions(tiny_v4(), { 2, 21 });
+    expect_no_trace_of_earlier_sessions(tiny_gemma3(), { 5, 6 });
 }
 
 TEST(Slots, ASlotHoldsExactlyItsContextAndNotOneMore) {

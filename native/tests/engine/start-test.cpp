@@ -46,9 +46,10 @@ protected:
 
     void TearDown() override { fs::remove_all(folder); }
 
-    // The tiny model's metadata, changed, without tensor data.
-    std::string metadata_only(const std::function<void(gguf_context *)> & change) {
-        const gguf_context_ptr context(gguf_init_from_file(tiny_v4().c_str(), { true, nullptr }));
+    // A tiny model's metadata, changed, without tensor data.
+    std::string metadata_only(const std::function<void(gguf_context *)> & change,
+                              const std::string & model = tiny_v4()) {
+        const gguf_context_ptr context(gguf_init_from_file(model.c_str(), { true, nullptr }));
         const gguf_context_ptr fresh(gguf_init_empty());
         gguf_set_kv(fresh.get(), context.get());
         change(fresh.get());
@@ -151,10 +152,11 @@ TEST_F(Start, AForeignTensorCutOffIsNoticedToo) {
 }
 
 TEST_F(Start, ArchitecturesWithoutAnAdapterAreRefusedWithTheOnesThereAre) {
-    params.model_path = metadata_only([](gguf_context * c) { gguf_set_val_str(c, "general.architecture", "qwen3"); });
+    params.model_path = metadata_only([](gguf_context * c) { gguf_set_val_str(c, "general.architecture", "gpt2"); });
     const auto result = refused(params);
     EXPECT_EQ(result.kind, Kind::artifact);
-    EXPECT_TRUE(mentions(result, "qwen3") && mentions(result, "deepseek4 and llama")) << result.text;
+    EXPECT_TRUE(mentions(result, "gpt2") && mentions(result, "deepseek4, llama, qwen3 and gemma3"))
+        << result.text;
 }
 
 TEST_F(Start, MetadataThatContradictsItselfIsRefused) {
@@ -189,6 +191,43 @@ TEST_F(Start, MetadataThatContradictsItselfIsRefused) {
         const auto result = refused(params);
         EXPECT_EQ(result.kind, Kind::artifact) << i << ": " << result.text;
         EXPECT_TRUE(mentions(result, params.model_path)) << i << ": " << result.text;
+    }
+}
+
+// What their graphs would assert.
+TEST_F(Start, HeadsAndWindowsThatTheGraphsCannotRunAreRefused) {
+    struct Case {
+        std::string                         model;
+        std::function<void(gguf_context *)> change;
+        const char *                        named;
+    };
+    const std::vector<Case> cases = {
+        { tiny_qwen3(), [](gguf_context * c) { gguf_set_val_u32(c, "qwen3.rope.dimension_count", 32); },
+          "rope.dimension_count" },
+        { tiny_qwen3(), [](gguf_context * c) { gguf_set_val_u32(c, "qwen3.attention.value_length", 32); },
+          "value_length" },
+        { tiny_qwen3(),
+          [](gguf_context * c) {
+              const uint32_t heads[] = { 2, 2, 2, 2, 1, 2, 2, 2 };
+              gguf_set_arr_data(c, "qwen3.attention.head_count_kv", GGUF_TYPE_UINT32, heads, 8);
+          },
+          "same number of heads" },
+        { tiny_gemma3(), [](gguf_context * c) { gguf_set_val_u32(c, "gemma3.attention.key_length_swa", 32); },
+          "key_length_swa" },
+        { tiny_gemma3(), [](gguf_context * c) { gguf_set_val_u32(c, "gemma3.attention.sliding_window_pattern", 1); },
+          "no layer has one" },
+        { tiny_gemma3(),
+          [](gguf_context * c) {
+              const int8_t none[12] = {};
+              gguf_set_arr_data(c, "gemma3.attention.sliding_window_pattern", GGUF_TYPE_BOOL, none, 12);
+          },
+          "no layer has one" },
+    };
+    for (const Case & one : cases) {
+        params.model_path = metadata_only(one.change, one.model);
+        const auto result = refused(params);
+        EXPECT_EQ(result.kind, Kind::artifact) << one.named << ": " << result.text;
+        EXPECT_TRUE(mentions(result, one.named)) << result.text;
     }
 }
 
