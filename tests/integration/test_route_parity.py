@@ -95,15 +95,38 @@ def test_two_sessions_in_turn_equal_each_alone(route, reference, tiny, on_the_wi
         _require_equal(logits, tokens, expected, record_property, sessions=2, stages=3, prompt=len(prompt))
 
 
-@pytest.mark.parametrize("cuts", [(), (6,), (1, 11), (3, 7, 9)], ids=["whole", "2", "3", "4"])
-def test_a_dense_model_equals_the_whole_too(cuts, route, reference, tiny, on_the_wire, record_property):
-    llama = tiny("llama")
-    workers = route(cuts, llama)
-    prompt = on_the_wire.prompt(130)
-    with on_the_wire.Session(workers) as session:
-        logits, tokens = session.generate(prompt, _STEPS)
-    expected = reference(llama, prompt, _STEPS)
-    _require_equal(logits, tokens, expected, record_property, arch="llama", stages=len(workers), prompt=130)
+_DENSE = [
+    pytest.param(arch, cuts, n_ubatch, id=f"{arch}-{len(cuts) + 1}-ubatch{n_ubatch}")
+    for arch, cuts, n_ubatch in (
+        ("llama", (), 64),
+        ("llama", (6,), 64),
+        ("llama", (1, 11), 64),
+        ("llama", (3, 7, 9), 64),
+        ("qwen3", (), 64),
+        ("qwen3", (4,), 17),
+        ("qwen3", (1, 7), 64),
+        # gemma3's layers 5 and 11 alone see past a window: some stages have but one kind of layer
+        ("gemma3", (), 64),
+        ("gemma3", (5,), 17),
+        ("gemma3", (5, 6, 11), 64),
+        ("gemma3", tuple(range(1, 12)), 512),
+    )
+]
+
+
+@pytest.mark.parametrize(("arch", "cuts", "n_ubatch"), _DENSE)
+def test_a_dense_model_equals_the_whole_too(
+    arch, cuts, n_ubatch, route, reference, tiny, on_the_wire, record_property
+):
+    model = tiny(arch)
+    workers = route(cuts, model, n_ubatch=n_ubatch)
+    for length in (130,) if arch == "llama" else (33, 300):
+        prompt = on_the_wire.prompt(length)
+        with on_the_wire.Session(workers) as session:
+            logits, tokens = session.generate(prompt, _STEPS)
+        expected = reference(model, prompt, _STEPS, n_ubatch=n_ubatch)
+        facts = {"arch": arch, "stages": len(workers), "n_ubatch": n_ubatch, "prompt": length}
+        _require_equal(logits, tokens, expected, record_property, **facts)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +134,8 @@ def test_a_dense_model_equals_the_whole_too(cuts, route, reference, tiny, on_the
     [
         *(f"deepseek4-tiny-{n}" for n in ("whole", "2stage", "3stage", "4stage", "12stage")),
         "llama-tiny-2stage",
+        "qwen3-tiny-2stage",
+        "gemma3-tiny-3stage",
     ],
 )
 def test_the_run_command_finds_no_difference(recipe, built_cpu_lane, project_root, record_property):

@@ -7,6 +7,7 @@ import pytest
 from dgr_build.documents.matrix import load_matrix
 from dgr_build.flows.lane_source import publish_source
 from dgr_build.lanes.upstream_tests import run_archs
+from dgr_build.recipes.placement import STAGED
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def test_upstreams_test_of_every_architecture_passes(verdicts, tree, record_prop
     record_property("configurations", verdict.passed)
     assert verdict.failed == ()
     assert verdict.passed > 100
-    assert {"deepseek4", "llama"} <= verdict.architectures
+    assert set(STAGED) <= verdict.architectures
 
 
 def test_the_stack_neither_adds_nor_loses_a_configuration(verdicts):
@@ -32,7 +33,7 @@ def test_the_stack_neither_adds_nor_loses_a_configuration(verdicts):
     assert verdicts["base"].architectures == verdicts["patched"].architectures
 
 
-@pytest.mark.parametrize("arch", ["deepseek4", "llama"])
+@pytest.mark.parametrize("arch", STAGED)
 def test_a_whole_model_gives_the_same_bits_on_both_libraries(route, reference, tiny, on_the_wire, arch):
     model = tiny(arch)
     prompt = on_the_wire.prompt(130)
