@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 LANE = "cpu"
 NAME = "noise-floor"
-_RECIPES = ("deepseek4-tiny-whole", "llama-tiny-2stage")
+_RECIPES = ("deepseek4-tiny-whole", "llama-tiny-2stage", "qwen3-tiny-2stage", "gemma3-tiny-3stage")
 _PROMPT = tuple(range(5, 45))
 _VARIANTS: dict[str, dict[str, object]] = {
     "two threads": {"n_threads": 2, "n_threads_batch": 2},
