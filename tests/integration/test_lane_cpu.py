@@ -113,7 +113,7 @@ def test_the_worker_needs_nothing_but_the_c_and_c_plus_plus_runtime(built_cpu_la
 @pytest.mark.parametrize("backend", ["CUDA", "Vulkan"])
 def test_a_backend_that_is_not_really_inside_fails_the_inspection(built_cpu_lane, planned, backend):
     limits = Limits(
-        libraries=planned.matrix.defaults.needed_libraries,
+        libraries={*planned.matrix.defaults.needed_libraries, "ld-linux-x86-64.so.2"},
         run_path=planned.chosen.lane.run_path,
         glibc=planned.toolchain.libc.removeprefix("glibc "),
         private=[],

@@ -103,7 +103,7 @@ class _Small:
 
     def inspect(self, built, plan, *, must_contain):
         limits = Limits(
-            libraries=self.matrix.defaults.needed_libraries,
+            libraries={*self.matrix.defaults.needed_libraries, "ld-linux-x86-64.so.2"},
             run_path=("$ORIGIN",),
             glibc=self.toolchain.libc.removeprefix("glibc "),
             private=[self.folder],

@@ -34,6 +34,8 @@ Examples:
 
   dgr-build lane cpu --reproduce
 
+  dgr-build lane cuda --profile quick --only reproduce --objects 3
+
   dgr-build lane list
 """
 
@@ -108,7 +110,7 @@ def lane(
         force=force,
         packages=tuple(packages or ()),
         publish=publish,
-        reproduce=reproduce or objects is not None,
+        reproduce=reproduce or objects is not None or only == "reproduce",
         objects=objects,
         keep=keep,
         options=Options(jobs=jobs, use_ccache=not no_ccache),

@@ -73,12 +73,14 @@ class InstructionSet(Document):
 
     Attributes:
         machine: as `uname -m` says it.
+        loader: the dynamic loader, which a program may name among its libraries; "" where none is.
         cpu_flags: what a processor must have to run it, as Linux names them.
         compiler_flags: exactly what the kernels are compiled with.
         cmake: upstream's options, on and off.
     """
 
     machine: Filled
+    loader: str = ""
     cpu_flags: tuple[Filled, ...]
     compiler_flags: tuple[Filled, ...]
     cmake: dict[Option, CMakeValue]
@@ -211,7 +213,7 @@ class Defaults(Document):
         generator: CMake's.
         pass_environment: variables of the caller that reach the build.
         set_environment: variables that the build always has.
-        needed_libraries: shared libraries that a worker may need.
+        needed_libraries: shared libraries that a worker may need, besides the loader of its instruction set.
         inert_options: upstream options that are on by default and decide nothing here.
         fixed_options: what no override may change, by name or shell pattern, each with the reason.
         cmake: values of every lane.

@@ -19,6 +19,7 @@ from dgr_build.flows.lane_refused import refused_record
 from dgr_build.flows.lane_source import Published, publish_source
 from dgr_build.flows.programs import program_of, software_device
 from dgr_build.flows.reproduce import Wanted, reproduce
+from dgr_build.flows.reproduce_record import record_reproduction
 from dgr_build.lanes.build import Options
 from dgr_build.lanes.doctor import can_build, examine, refuse
 from dgr_build.lanes.environment.manage import create
@@ -27,6 +28,7 @@ from dgr_build.lanes.packages import ensure_packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from dgr_build.lanes.finding import Finding
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
 CHECKS = ("test", "smoke")
 STEPS = (
-    "doctor", "environment", "source", "packages", "build", "inspect", *CHECKS, "package", "evidence",
+    "doctor", "environment", "source", "packages", "build", "inspect", *CHECKS, REPRODUCE, "package",
+    "evidence",
 )  # fmt: skip
 
 
@@ -220,6 +223,8 @@ class _Story:
         if environment.kind != "sysroot":
             self._packages()
         planned = plan_lane(self.ws, self.chosen, source.facts, made)
+        if self.request.only == REPRODUCE:
+            return self._reproduced(planned, source)
         with self.clock.step("build", f"building lane {lane}"):
             worker, reference = build_lane(self.ws, planned, self.request.options)
         if self.request.only == "build":
@@ -241,7 +246,7 @@ class _Story:
                     force = self.request.force or self.request.only == name
                     checks |= run_checks(here, name, force=force)
         if self.request.reproduce:
-            with self.clock.step("reproduce", f"building lane {built.lane} twice in unlike surroundings"):
+            with self._two_builds():
                 wanted = self._wanted(planned, built)
                 checks[REPRODUCE] = once(built, REPRODUCE, lambda: reproduce(wanted), force=True)
         elif (known := recalled(built, REPRODUCE)) is not None:
@@ -265,7 +270,24 @@ class _Story:
             seconds=self.clock.seconds,
         )
 
-    def _wanted(self, planned: LanePlan, built: BuiltLane) -> Wanted:
+    def _reproduced(self, planned: LanePlan, source: Published) -> Outcome:
+        """Build twice and nothing else: the lane's own build takes no part."""
+        with self._two_builds():
+            check = reproduce(self._wanted(planned, None))
+        with self.clock.step("evidence", "evidence"):
+            evidence = record_reproduction(self.ws, planned, source, check, publish=self.request.publish)
+        return Outcome(
+            lane=self.chosen.name,
+            digest=planned.worker.digest,
+            checks={REPRODUCE: check},
+            evidence=evidence,
+            seconds=self.clock.seconds,
+        )
+
+    def _two_builds(self) -> AbstractContextManager[None]:
+        return self.clock.step(REPRODUCE, f"building lane {self.chosen.name} twice in unlike surroundings")
+
+    def _wanted(self, planned: LanePlan, built: BuiltLane | None) -> Wanted:
         request = self.request
         return Wanted(
             ws=self.ws,
@@ -273,7 +295,7 @@ class _Story:
             made=planned.made,
             objects=request.objects,
             keep=request.keep,
-            own=built.worker if request.objects is None else None,
+            own=built.worker if built is not None and request.objects is None else None,
         )
 
     def _packages(self) -> None:

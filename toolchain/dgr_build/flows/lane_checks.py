@@ -151,6 +151,8 @@ def _tests(here: BuiltHere) -> Check:
     planned, built = here.planned, here.built
     lane = planned.chosen.lane
     made = models()
+    readable = {one.path.parent for one in made.values()}
+    readable |= {built.reference.parent} if built.reference else set()
     needed, written = planned.made.to_run(here.ws.device_cache)
     variables = {**needed, **lane.run_variables}
     variables |= test_variables(_paths(made), reference=built.reference)
@@ -161,7 +163,7 @@ def _tests(here: BuiltHere) -> Check:
             variables=variables,
             ctest=planned.toolchain.cmake.path.with_name("ctest"),
             made=planned.made,
-            read=(made["deepseek4"].path.parent, *((built.reference.parent,) if built.reference else ())),
+            read=tuple(readable),
             write=written,
             exclude=_CPU_ONLY if built.reference is None else "",
         ),

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from dgr_build.documents.base import digest, load_json
 from dgr_build.documents.evidence import Command, Digests, Record, Result
 from dgr_build.errors import CheckError
-from dgr_build.evidence.readme import render
-from dgr_build.evidence.record import check_private, public, write
+from dgr_build.evidence.publish import publish_page
+from dgr_build.evidence.record import public, write
 from dgr_build.evidence.subject import changed_files, facts_of
 from dgr_build.evidence.surroundings import environment, private_folders
 from dgr_build.flows.lane_checks import REPRODUCE, criteria_of, models
 from dgr_build.lanes.archives import sha256_file
 from dgr_build.lanes.stamp import passed, remember
-from dgr_build.workspace import write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,11 +90,9 @@ def publish_record(ws: Workspace, lane: str, made: Record) -> None:
     Raises:
         CheckError: the record names this machine.
     """
-    check_private(made, private_folders(ws))
     folder = ws.published_evidence / f"lane-{lane}"
     summary = f"How far lane {lane} was built, inspected and run; nothing beyond it is claimed."
-    write_atomic(folder / "record.json", (made.model_dump_json(indent=2) + "\n").encode())
-    write_atomic(folder / "README.md", render(made, f"Lane {lane}", summary).encode())
+    publish_page(folder, made, f"Lane {lane}", summary, private_folders(ws))
 
 
 def _record(here: BuiltHere, checks: Mapping[str, Check]) -> Record:

@@ -214,4 +214,4 @@ def _clock(wanted: Wanted, first: BuildAnswer, second: BuildAnswer) -> str:
 
 def _argv(wanted: Wanted) -> tuple[str, ...]:
     objects = ("--objects", str(wanted.objects)) if wanted.objects is not None else ()
-    return ("dgr-build", "lane", *wanted.chosen.words, "--reproduce", *objects)
+    return ("dgr-build", "lane", *wanted.chosen.words, "--only", "reproduce", *objects)

@@ -236,7 +236,7 @@ def inspect_lane(ws: Workspace, planned: LanePlan, worker: Built, reference: Bui
     lane = matrix.find(plan.lane)
     require_cpu(plan.isa, matrix.isa[plan.isa])
     limits = Limits(
-        libraries={*matrix.defaults.needed_libraries, *lane.extra_libraries},
+        libraries={*matrix.defaults.needed_libraries, matrix.isa[plan.isa].loader, *lane.extra_libraries},
         run_path=lane.run_path,
         glibc=planned.toolchain.libc.removeprefix("glibc ") or "0",
         macos=str(lane.cmake.get("CMAKE_OSX_DEPLOYMENT_TARGET", "0")),
