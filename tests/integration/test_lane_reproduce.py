@@ -11,8 +11,11 @@ import tarfile
 import pytest
 import tomli_w
 
+from dgr_build.documents.base import load_json
+from dgr_build.documents.evidence import Record
 from dgr_build.documents.matrix import load_matrix
 from dgr_build.errors import BuildError, CheckError
+from dgr_build.flows.lane import Request, run_lane
 from dgr_build.flows.lane_source import publish_source
 from dgr_build.flows.reproduce import Wanted, reproduce
 from dgr_build.lanes.environment.manage import enter
@@ -158,6 +161,19 @@ def test_a_worker_that_is_not_the_lanes_own_is_found(small, tmp_path):
 def test_a_few_objects_are_held_against_each_other_without_the_rest(small):
     check = reproduce(small(objects=2))
     assert set(check.result["sha256"]) == {"project/main.cpp", "source/ggml.c"}
+
+
+def test_two_builds_alone_are_recorded_and_build_nothing_of_the_lanes_own(small, monkeypatch):
+    ws = small().ws
+    monkeypatch.setattr("dgr_build.flows.lane.ensure_packages", lambda _: None)  # it needs none
+    outcome = run_lane(ws, Request(lane="cpu", only="reproduce", reproduce=True, objects=1, publish=True))
+    record = load_json(ws.published_evidence / "reproduce-cpu" / "record.json", Record)
+    assert outcome.evidence == ws.evidence / f"{record.id}.json"
+    assert record.commands[0].argv == ("dgr-build", "lane", "cpu", "--only", "reproduce", "--objects", "1")
+    assert record.digests.lane_digest == outcome.digest
+    assert (record.digests.worker_sha256, record.results[0].passes) == (None, True)
+    assert "the same bytes" in (ws.published_evidence / "reproduce-cpu" / "README.md").read_text()
+    assert not (ws.root / "build").exists()
 
 
 def test_a_build_that_fails_fails_as_itself_and_leaves_what_it_made(small):

@@ -13,8 +13,9 @@ namespace {
 
 // Teacher-forced, so a token chosen otherwise does not make everything after it differ. The limits are those of the
 // lanes that do not promise equal bits: the noise floor of these models (see evidence/noise-floor).
-constexpr double NEAR_V4    = 0.05;
-constexpr double NEAR_LLAMA = 1e-4;
+constexpr double NEAR_V4     = 0.05;
+constexpr double NEAR_LLAMA  = 1e-4;
+constexpr double NEAR_GEMMA3 = 4e-5;
 
 double nmse(const std::vector<float> & ours, const std::vector<float> & theirs) {
     double error = 0;
@@ -111,7 +112,7 @@ TEST(Joined, SlotsOfADenseModelComeNearToTheirSoloRuns) {
 }
 
 TEST(Joined, SlotsOfAModelWithWindowsComeNearToTheirSoloRuns) {
-    expect_near_to_solo(tiny_gemma3(), { 5, 6 }, NEAR_LLAMA);
+    expect_near_to_solo(tiny_gemma3(), { 5, 6 }, NEAR_GEMMA3);
 }
 
 TEST(Joined, SlotsOfAV4ComeNearToTheirSoloRuns) {

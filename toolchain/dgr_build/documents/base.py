@@ -21,7 +21,7 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 class Document(BaseModel):
     """A frozen document; unknown fields are errors, so a typo never passes silently."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 D = TypeVar("D", bound=Document)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, get_args
 
 from dgr_build import console
@@ -55,8 +56,9 @@ class Check:
     fresh: bool = True
 
 
+@cache
 def models() -> dict[str, Artifact]:
-    """Return the tiny models of the checks by family; they are made where they are missing."""
+    """Return the tiny models of the checks by family; they are made where they are missing, once a run."""
     return {arch: provide(model) for arch, model in _TINY.items()}
 
 

@@ -6,11 +6,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from dulwich.objects import ObjectID
+
 from dgr_build.documents.evidence import Digests
 from dgr_build.documents.pin import load_pin
 from dgr_build.documents.series import load_series
 from dgr_build.lanes.plan import SourceFacts
-from dgr_build.patches.stack import apply_series
+from dgr_build.lanes.remembered import remembered, state_of
+from dgr_build.patches.stack import apply_series, read_patches, series_digest
 from dgr_build.source import checkout
 from dgr_build.source.resolve import open_store, resolve
 
@@ -59,13 +62,23 @@ def publish_source(ws: Workspace) -> Published:
     pin = load_pin(ws.pin_file)
     series = load_series(ws.series_file)
     base = resolve(ws, pin)
+    series_sha256 = series_digest(series)
     with closing(open_store(base.store)) as store:
-        patched = apply_series(store, base.tree, series, ws.series_file.parent)
+
+        def prove() -> dict[str, str]:
+            return {"tree": apply_series(store, base.tree, series, ws.series_file.parent).tree}
+
+        # Every patch file is held against its sha256 in the series each time; what the very same bytes come
+        # to was proven before, where the store has it.
+        read_patches(series, ws.series_file.parent)
+        there = ObjectID(series.tree.encode()) in store
+        state = state_of((), base.tree, series_sha256)
+        tree = (remembered(ws, "stack", state, prove) if there else prove())["tree"]
         checkout.update(store, base.tree, ws.base_source)
-        checkout.update(store, patched.tree, ws.source)
+        checkout.update(store, tree, ws.source)
     return Published(
-        facts=SourceFacts.of(pin, patched.tree),
+        facts=SourceFacts.of(pin, tree),
         proof=base.proof,
         series=series,
-        series_sha256=patched.series_sha256,
+        series_sha256=series_sha256,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 from dgr_build.errors import DgrError, HostError
@@ -110,7 +111,7 @@ def _own(name: str) -> Finding:
         path = own_program(name)
     except HostError:
         return found
-    version = Place(folders=()).ask(path, ["--version"], r"(\d+\.\d+(?:\.\d+)*)")
+    version = _installed_version(name)
     return Finding(
         name=name,
         kind="build",
@@ -120,6 +121,15 @@ def _own(name: str) -> Finding:
         path=str(path),
         version=version,
     )
+
+
+def _installed_version(distribution: str) -> str:
+    """Return the version of a distribution in this environment, "" when it is not there."""
+    # Asking the programs takes longer than the rest of the doctor: cmake's starts a Python first.
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _packages(environment: Environment, place: Place, lane_name: str) -> tuple[Finding, ...]:
