@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def _even(stages):
     return tuple(round(_LAYERS * stage / stages) for stage in range(1, stages))
 
 
-# Each number of stages, each cut, each prompt length and each ubatch at least once; more where it is cheap.
+# W27, W29: each number of stages, cut, prompt length and ubatch at least once; more where it is cheap.
 _MATRIX = [
     pytest.param(cuts, n_ubatch, lengths, id=f"{name}-ubatch{n_ubatch}")
     for name, cuts, n_ubatch, lengths in (
@@ -77,7 +78,7 @@ def test_a_split_equals_the_whole_bit_for_bit(
         _require_equal(logits, tokens, expected, record_property, **facts)
 
 
-def test_two_sessions_in_turn_equal_each_alone(route, reference, tiny, on_the_wire, record_property):
+def test_w30_two_sessions_in_turn_equal_each_alone(route, reference, tiny, on_the_wire, record_property):
     workers = route(_even(3), n_ubatch=64)
     prompts = [on_the_wire.prompt(300, seed=1), on_the_wire.prompt(129, seed=2)]
     with on_the_wire.Session(workers) as one, on_the_wire.Session(workers) as other:
@@ -93,6 +94,29 @@ def test_two_sessions_in_turn_equal_each_alone(route, reference, tiny, on_the_wi
     for (logits, tokens), prompt in zip(outcomes, prompts, strict=True):
         expected = reference(tiny(), prompt, _STEPS)
         _require_equal(logits, tokens, expected, record_property, sessions=2, stages=3, prompt=len(prompt))
+
+
+@pytest.mark.parametrize("crowd", [4, 8])
+def test_w30_sessions_in_random_order_equal_each_alone(
+    route, reference, tiny, on_the_wire, record_property, crowd
+):
+    workers = route(_even(3), slots=8, n_ctx=256)
+    prompts = [on_the_wire.prompt(120 + 7 * number, seed=number) for number in range(crowd)]
+    order = np.random.default_rng(crowd)
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(on_the_wire.Session(workers)) for _ in prompts]
+        parts, ran = [[] for _ in prompts], [0] * crowd
+        while waiting := [at for at in range(crowd) if ran[at] < len(prompts[at])]:
+            at = order.choice(waiting)
+            parts[at].append(sessions[at].run(prompts[at][ran[at] : ran[at] + 64]))
+            ran[at] += 64
+        runs = [(s, p, [int(p[-1][-1].argmax())]) for s, p in zip(sessions, parts, strict=True)]
+        for _ in range(10):
+            on_the_wire.finish([runs[at] for at in order.permutation(crowd)], 1)
+        outcomes = on_the_wire.finish(runs, 0)
+    for (logits, tokens), prompt in zip(outcomes, prompts, strict=True):
+        expected = reference(tiny(), prompt, 10, n_ctx=256, n_seq_max=8)
+        _require_equal(logits, tokens, expected, record_property, sessions=crowd, prompt=len(prompt))
 
 
 _DENSE = [
