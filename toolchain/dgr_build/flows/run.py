@@ -115,7 +115,7 @@ def run_recipe(ws: Workspace, request: RunRequest) -> RunOutcome:
         console.say("running the whole model on the unmodified library")
         job = WholeJob(
             program=reference,
-            model=_artifact(recipe).path,
+            model=artifact_of(recipe).path,
             recipe=recipe,
             prompt=list(outcome.prompt_ids),
             steps=request.max_tokens - 1,
@@ -153,7 +153,7 @@ def _beside(ws: Workspace, recipe: Recipe, request: RunRequest) -> Recipe | None
 
 
 def _run(ws: Workspace, recipe: Recipe, programs: Mapping[str, Program], request: RunRequest) -> RunOutcome:
-    artifact = _artifact(recipe)
+    artifact = artifact_of(recipe)
     check_placement(recipe, artifact.manifest)
     logits = request.compare or bool(request.compare_recipe)
     seconds: dict[str, float] = {}
@@ -163,7 +163,7 @@ def _run(ws: Workspace, recipe: Recipe, programs: Mapping[str, Program], request
             RouteClient(
                 addresses,
                 results=request.results or recipe.results,
-                expected=_expected(recipe, artifact, programs),
+                expected=expected_of(recipe, artifact, programs),
                 tls=ClientTls.of(recipe.tls),
             )
         )
@@ -250,7 +250,12 @@ def _require_known(token_ids: Sequence[int], artifact: Artifact) -> None:
         )
 
 
-def _artifact(recipe: Recipe) -> Artifact:
+def artifact_of(recipe: Recipe) -> Artifact:
+    """Return the model of a recipe; a made one is made where it is missing.
+
+    Raises:
+        ArtifactError: its file is not what the recipe says.
+    """
     file = recipe.model.file
     if file is None:
         return provide(recipe.model)
@@ -264,7 +269,7 @@ def _artifact(recipe: Recipe) -> Artifact:
     return artifact
 
 
-def _expected(recipe: Recipe, artifact: Artifact, programs: Mapping[str, Program]) -> Expected:
+def expected_of(recipe: Recipe, artifact: Artifact, programs: Mapping[str, Program]) -> Expected:
     """Return what the stages have to say of themselves; one that reads a setting otherwise is found out."""
     digests = {lane: lane_digest_of(program) for lane, program in programs.items()}
     return Expected(

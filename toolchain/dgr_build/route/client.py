@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -20,7 +21,7 @@ from dgr_build.route.session import Epoch, Missed, Opening, StageLink
 from dgr_build.route.tls import channel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _DESCRIBE_S = 10.0
 _MAX_EPOCHS = 5
+_AGAIN_S = 0.1
 _GRACE_S = 1.0  # a stage that sees a frame's time run out says so itself, a little later than it happens
 _GREEDY = Sampling()
 _OPTIONS = [
@@ -77,6 +79,7 @@ class RouteClient:
         results: Literal["direct", "chain"] = "direct",
         expected: Expected | None = None,
         tls: ClientTls | None = None,
+        patience_s: float = 0.0,
     ) -> None:
         """Connect, ask every stage what it is, and check that together they are the route that is meant.
 
@@ -85,6 +88,7 @@ class RouteClient:
             results: how results come back.
             expected: what the stages have to be, where that is known beforehand.
             tls: certificates; without them the stages are spoken to in plaintext.
+            patience_s: how long a stage that is gone in the middle of a generation may take to come back.
 
         Raises:
             RouteError: a stage does not answer, is not what is expected, or the ranges do not join.
@@ -93,6 +97,7 @@ class RouteClient:
         self._tls = tls
         self._chain = results == "chain"
         self._expected = expected
+        self._patience_s = patience_s
         self._stack, self.stages = self._connect(addresses)
 
     def __enter__(self) -> Self:
@@ -139,7 +144,7 @@ class RouteClient:
         logits: bool = False,
         frame_s: float = 120.0,
         sampling: Sampling = _GREEDY,
-    ) -> Iterator[Step]:
+    ) -> Generator[Step, None, None]:
         """Prefill a prompt and yield tokens as they come, each exactly once.
 
         Args:
@@ -182,15 +187,20 @@ class RouteClient:
     def relink(self) -> bool:
         """Connect and ask anew; return whether a stage is another process than before.
 
-        Where none is, or one does not answer, everything stays as it was.
+        Where none is, or one does not answer in time, everything stays as it was.
 
         Raises:
             RouteError: a stage was replaced by one that does not belong in its place.
         """
-        try:
-            stack, stages = self._connect([stage.address for stage in self.stages])
-        except Unreachable:
-            return False
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                stack, stages = self._connect([stage.address for stage in self.stages])
+                break
+            except Unreachable:
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(_AGAIN_S)
         if all(
             new.about.instance == old.about.instance for new, old in zip(stages, self.stages, strict=True)
         ):

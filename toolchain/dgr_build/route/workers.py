@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -20,7 +20,7 @@ from dgr_build.route.tls import ClientTls, channel
 from dgr_build.workspace import staging
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from dgr_build.artifacts.manifest import Artifact
@@ -43,12 +43,16 @@ class WorkerProcess:
         address: host and port.
         child: the process.
         log: where its words go.
+        program: what it runs.
+        tls: how it is spoken to, None in plaintext.
     """
 
     stage: Stage
     address: str
     child: Child
     log: Path
+    program: Program
+    tls: ClientTls | None = None
 
 
 def arguments(program: Program, recipe: Recipe, stage: Stage, artifact: Artifact) -> list[str]:
@@ -123,8 +127,8 @@ def workers(
             read = {program.path.parent, artifact.path.parent}
             read |= {path.parent for path in _tls_options(recipe).values()}
             entered = program.enter(argv, read=sorted(read), write=(folder,))
-            with log.open("wb") as out:
-                child = Child(entered, stdout=out, stderr=out, env={**os.environ, **program.variables})
+            log.unlink(missing_ok=True)
+            child = _start(entered, program, log)
             stack.callback(child.stop)
             stack.callback(child.signal, signal.SIGTERM)  # first all are asked, then each is waited for
             started.append((stage, child, log, port))
@@ -135,13 +139,44 @@ def workers(
                 address = _wait_for_port(stage, child, log, port, deadline)
                 with channel(address, tls, _DIRECT) as opened:
                     _wait_for_health(stage, child, log, opened, deadline)
-                serving.append(WorkerProcess(stage=stage, address=address, child=child, log=log))
+                program = programs[stage.lane]
+                serving.append(
+                    WorkerProcess(
+                        stage=stage, address=address, child=child, log=log, program=program, tls=tls
+                    )
+                )
                 task.advance(1)
         try:
             yield serving
         except RouteError as error:
             error.cause = "\n".join([error.cause, *_ended(serving)])
             raise
+
+
+def started_again(worker: WorkerProcess) -> WorkerProcess:
+    """Start a worker that has ended once more, where it listened, and wait until it serves.
+
+    The caller stops it: the block that started the first knows nothing of it.
+
+    Raises:
+        RouteError: it ends or does not serve in time.
+    """
+    child = _start([*worker.child.argv, "--listen", worker.address], worker.program, worker.log)
+    again = replace(worker, child=child)
+    try:
+        with channel(worker.address, worker.tls, _DIRECT) as opened:
+            _wait_for_health(
+                worker.stage, child, worker.log, opened, time.monotonic() + worker.program.start_s
+            )
+    except BaseException:
+        child.stop()
+        raise
+    return again
+
+
+def _start(argv: Sequence[str], program: Program, log: Path) -> Child:
+    with log.open("ab") as out:
+        return Child(argv, stdout=out, stderr=out, env={**os.environ, **program.variables})
 
 
 def _ended(serving: list[WorkerProcess]) -> list[str]:
