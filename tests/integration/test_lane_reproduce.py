@@ -7,6 +7,7 @@ import hashlib
 import re
 import shutil
 import tarfile
+from dataclasses import replace
 
 import pytest
 import tomli_w
@@ -18,8 +19,9 @@ from dgr_build.errors import BuildError, CheckError
 from dgr_build.flows.lane import Request, run_lane
 from dgr_build.flows.lane_source import publish_source
 from dgr_build.flows.reproduce import Wanted, reproduce
+from dgr_build.lanes.build import Job, Options, build_plan
 from dgr_build.lanes.environment.manage import enter
-from dgr_build.lanes.lane import choose
+from dgr_build.lanes.lane import choose, plan_lane, worker_places
 from dgr_build.patches.export import export
 from dgr_build.workspace import Workspace
 
@@ -51,7 +53,7 @@ _MAIN = b"""
 #include "version.h"
 extern "C" int ggml(void);
 static const char when[] = __FILE__ " on " __DATE__ " at " __TIME__;
-int main() { std::puts(says); return ggml() == 0 || when[0] == 0; }
+int main() { std::puts(says); return ggml() == 0 || std::fputs(when, stderr) < 0; }
 """
 # Stands in for an archive whose modes depend on who packs it.
 _UMASK_IN_TAR = """
@@ -156,6 +158,17 @@ def test_a_worker_that_is_not_the_lanes_own_is_found(small, tmp_path):
     own.write_bytes(b"another")
     with pytest.raises(CheckError):
         reproduce(small(own=own))
+
+
+def test_what_the_compiler_cache_answers_is_the_same_bytes(small):
+    wanted = small()
+    ws, chosen = wanted.ws, wanted.chosen
+    planned = plan_lane(ws, chosen, publish_source(ws).facts, wanted.made)
+    places = worker_places(ws, chosen.folder)
+    job = Job(ws=ws, matrix=chosen.matrix, plan=planned.worker, places=places, toolchain=planned.toolchain)
+    own = build_plan(job, Options()).program
+    assert b"project/main.cpp on " in own.read_bytes()
+    reproduce(replace(wanted, own=own))
 
 
 def test_a_few_objects_are_held_against_each_other_without_the_rest(small):

@@ -124,6 +124,8 @@ def test_paths_of_this_machine_are_mapped_away_in_device_code_too(language):
     (flags,) = [word for word in added.arguments if word.startswith(f"-DCMAKE_{language}_FLAGS")]
     for folder in ("source", "project", "build"):
         assert f"-ffile-prefix-map=${{{folder}}}={folder}" in flags
+    for folder in ("source", "project"):
+        assert f"-ffile-prefix-map=${{{folder}-from-build}}={folder}" in flags
 
 
 def test_without_device_code_nothing_is_added():

@@ -19,6 +19,8 @@ _ELF = re.compile(r"\.sm_(\w+)\.cubin$")
 _PTX = re.compile(r"\.sm_(\w+)\.ptx$")
 _BUNDLE = re.compile(rb"hipv4-amdgcn-amd-amdhsa--(gfx[0-9a-f]+)")
 _FOLDERS = ("source", "project", "build")
+# A compiler cache that clones share hands relative paths to the compiler, and these would be told.
+_RELATIVE = ("source", "project")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +38,20 @@ class DeviceArguments:
 
 def prefix_maps() -> str:
     """Return the flags of gcc and clang that write folders of this machine as names."""
-    return " ".join(f'"-ffile-prefix-map=${{{name}}}={name}"' for name in _FOLDERS)
+    return " ".join(f'"{flag}"' for flag in _maps())
+
+
+def _maps() -> tuple[str, ...]:
+    return (
+        *(f"-ffile-prefix-map=${{{name}}}={name}" for name in _FOLDERS),
+        *(f"-ffile-prefix-map=${{{name}-from-build}}={name}" for name in _RELATIVE),
+    )
 
 
 def _nvcc_flags() -> str:
     # nvcc hands what it passes on to a shell, so quotes of our own must reach it. Without -objtemp, the names
     # of its temporary files, process id and all, end up in the object.
-    maps = (f"'-Xcompiler=\"-ffile-prefix-map=${{{name}}}={name}\"'" for name in _FOLDERS)
+    maps = (f"'-Xcompiler=\"{flag}\"'" for flag in _maps())
     return " ".join(["-objtemp", *maps])
 
 

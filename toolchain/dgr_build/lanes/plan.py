@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import shlex
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -77,7 +78,8 @@ class Places:
 class Plan:
     """Everything that decides what a build comes to, free of any path of this machine.
 
-    Folders appear as `${project}`, `${source}`, `${build}`, `${toolkit}`, programs as `${c}`, `${cxx}`,
+    Folders appear as `${project}`, `${source}`, `${build}`, `${toolkit}`, and the first two also as they are
+    reached from the third (`${project-from-build}`), programs as `${c}`, `${cxx}`,
     `${device}`, `${ninja}`: two clones on equal machines have equal plans.
 
     Args:
@@ -139,6 +141,8 @@ class Plan:
         names = {
             "${project}": str(places.project),
             "${source}": str(places.source),
+            "${project-from-build}": os.path.relpath(places.project, places.build),
+            "${source-from-build}": os.path.relpath(places.source, places.build),
             "${build}": str(places.build),
             "${c}": str(toolchain.c.path),
             "${cxx}": str(toolchain.cxx.path),
