@@ -62,13 +62,13 @@ def faked(route_fake, recipe, monkeypatch, tmp_path):
     monkeypatch.setattr(flow, "find_recipe", lambda *_: recipe)
     monkeypatch.setattr(
         flow,
-        "_artifact",
+        "artifact_of",
         lambda _: SimpleNamespace(digest="ab" * 32, manifest=SimpleNamespace(n_vocab=_VOCABULARY), path=None),
     )
     monkeypatch.setattr(flow, "check_placement", lambda *_: None)
     monkeypatch.setattr(flow, "worker_of", lambda *_: Program(path=tmp_path / "dgr-shard-worker"))
     monkeypatch.setattr(flow, "reference_of", lambda *_: tmp_path / "dgr-reference")
-    monkeypatch.setattr(flow, "_expected", lambda *_: None)
+    monkeypatch.setattr(flow, "expected_of", lambda *_: None)
     monkeypatch.setattr(flow, "workers", started)
     monkeypatch.setattr(flow, "run_whole", whole)
     return state
@@ -253,7 +253,7 @@ def test_a_recipe_is_found_by_name_and_by_file(project_root, ws, name, monkeypat
 @pytest.mark.parametrize(("built", "missing"), [(False, "dgr-shard-worker"), (True, "dgr-reference")])
 def test_a_lane_that_was_not_built_is_told_before_a_model_is_made(ws, recipe, monkeypatch, built, missing):
     monkeypatch.setattr(flow, "find_recipe", lambda *_: recipe)
-    monkeypatch.setattr(flow, "_artifact", lambda _: pytest.fail("a model was made"))
+    monkeypatch.setattr(flow, "artifact_of", lambda _: pytest.fail("a model was made"))
     if built:
         worker = ws.build("cpu") / "bin" / "dgr-shard-worker"
         worker.parent.mkdir(parents=True)
