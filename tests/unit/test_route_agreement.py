@@ -6,7 +6,7 @@ import pytest
 
 from dgr_build.documents.recipe import Numerics, Recipe
 from dgr_build.errors import RouteError
-from dgr_build.flows.run import _expected
+from dgr_build.flows.run import expected_of
 from dgr_build.route.agreement import Expected
 from dgr_build.route.client import RouteClient
 from dgr_build.route.program import Program
@@ -91,7 +91,7 @@ def test_a_run_expects_what_recipe_model_and_programs_say(tmp_path):
     recipe = Recipe.model_validate(
         {"name": "made", "purpose": "p", "model": {"tiny": {"arch": "llama"}}, "stages": stages}
     )
-    expected = _expected(recipe, SimpleNamespace(digest="ab" * 32), {"cpu": Program(path=worker)})
+    expected = expected_of(recipe, SimpleNamespace(digest="ab" * 32), {"cpu": Program(path=worker)})
     assert expected.ranges == ((0, 4), (4, 9))
     assert expected.lane_digests == (_LANE, _LANE)
     assert expected.artifact_digest == "ab" * 32
