@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from dgr_build.lanes.environment.made import Made
 
+_FEW = 2
 PROMISED = ("folder", "umask", "TZ", "LC_ALL", "HOME", "jobs", "clock")
 """What differs between the two builds wherever this runs."""
 
@@ -105,7 +106,7 @@ def two_surroundings(cores: int) -> tuple[Surroundings, Surroundings]:
             "LOGNAME": "somebody",
             "PYTHONHASHSEED": "2",
         },
-        jobs=cores - 1 or 2,
+        jobs=cores - 1 if cores > _FEW else cores + 1,  # few cores are better asked too much than left idle
         days=400,
         host="elsewhere",
     )
