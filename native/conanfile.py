@@ -10,7 +10,7 @@ class ShardWorker(ConanFile):
     settings = "os", "arch"
 
     def requirements(self):
-        for name in ("grpc", "protobuf", "cli11"):
+        for name in ("grpc", "protobuf", "cli11", "spdlog"):
             self.requires(f"{name}/system")
 
     def build_requirements(self):

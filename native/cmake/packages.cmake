@@ -1,7 +1,7 @@
 # The C++ packages of the worker, linked statically. Debian's CMake targets of gRPC import shared libraries, so
 # its archives are named by pkg-config and linked as one group; parts of the C library stay shared.
 #
-# Targets: dgr-grpc (gRPC, protobuf, abseil, OpenSSL's libcrypto), dgr-cli11, dgr-gtest.
+# Targets: dgr-grpc (gRPC, protobuf, abseil, OpenSSL's libcrypto), dgr-cli11, dgr-spdlog, dgr-gtest.
 
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
@@ -50,6 +50,13 @@ find_program(DGR_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
 find_path(DGR_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
 add_library(dgr-cli11 INTERFACE)
 target_include_directories(dgr-cli11 SYSTEM INTERFACE ${DGR_CLI11_INCLUDE})
+
+# As headers alone: no system has static archives of both, and this way nothing is linked.
+find_path(DGR_SPDLOG_INCLUDE spdlog/logger.h REQUIRED)
+find_path(DGR_FMT_INCLUDE fmt/format.h REQUIRED)
+add_library(dgr-spdlog INTERFACE)
+target_include_directories(dgr-spdlog SYSTEM INTERFACE ${DGR_SPDLOG_INCLUDE} ${DGR_FMT_INCLUDE})
+target_compile_definitions(dgr-spdlog INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)
 
 find_package(GTest REQUIRED)
 add_library(dgr-gtest INTERFACE)

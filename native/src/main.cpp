@@ -5,8 +5,10 @@
 #include "build-info.h"
 #include "engine/devices.h"
 #include "engine/llama-engine.h"
+#include "log/event-log.h"
 #include "options.h"
 #include "rpc/certificates.h"
+#include "rpc/grpc-log.h"
 #include "rpc/server.h"
 
 #include "ggml-backend.h"
@@ -27,9 +29,16 @@ constexpr int EXIT_USAGE    = 2;
 constexpr int EXIT_ARTIFACT = 9;
 constexpr int EXIT_WORKER   = 10;
 
+using dgr::log_event;
+using dgr::LogLevel;
+
 int report(int code, const std::string & what, const std::string & cause, const std::string & next) {
-    std::fprintf(stderr, "error: %s\ncause: %s\nnext:  %s\n", what.c_str(), cause.c_str(), next.c_str());
+    log_event(LogLevel::error, "failed", {{"error", what}, {"cause", cause}, {"next", next}});
     return code;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 std::vector<std::string> backends() {
@@ -129,11 +138,21 @@ void wait_for_stop(const sigset_t & signals, dgr::Certificates * certificates) {
         }
         try {
             certificates->reload();
-            std::fprintf(stderr, "new certificates, for connections from now on\n");
+            log_event(LogLevel::info, "certificates_reloaded");
         } catch (const dgr::TlsError & error) {
-            report(0, error.what_failed + "; the old certificates stay", error.what(), error.next_step + "; then send SIGHUP again");
+            log_event(LogLevel::error, "certificates_kept", {{"error", error.what_failed + "; the old certificates stay"},
+                {"cause", error.what()}, {"next", error.next_step + "; then send SIGHUP again"}});
         }
     }
+}
+
+std::unique_ptr<dgr::ShardEngine> load(const dgr::LlamaEngineParams & params) {
+    const auto start = std::chrono::steady_clock::now();
+    std::unique_ptr<dgr::ShardEngine> engine = dgr::make_llama_engine(params);
+    const dgr::EngineDescription & description = engine->describe();
+    log_event(LogLevel::info, "loaded", {{"first", description.range.first}, {"last", description.range.last},
+        {"bytes", description.own_tensor_bytes}, {"seconds", seconds_since(start)}});
+    return engine;
 }
 
 int serve(const dgr::Options & options, const sigset_t & signals) {
@@ -142,22 +161,28 @@ int serve(const dgr::Options & options, const sigset_t & signals) {
     for_server.certificates = certificates;
     dgr::check_transport(for_server);  // before the model is loaded, which may take long
     if (certificates && options.tls.client_ca.empty()) {
-        std::fprintf(stderr, "warning: without --tls-client-ca everyone who reaches the port is served\n");
+        log_event(LogLevel::warning, "clients_unchecked", {{"cause", "without --tls-client-ca everyone who reaches the port is served"}});
     }
     if (options.insecure_plaintext) {
-        std::fprintf(stderr, "warning: --insecure-plaintext: everyone on the way can read prompts and answers\n");
+        log_event(LogLevel::warning, "plaintext", {{"cause", "--insecure-plaintext: everyone on the way can read prompts and answers"}});
     }
-    dgr::ShardServer server(dgr::make_llama_engine(options.engine), for_server);
+    dgr::ShardServer server(load(options.engine), for_server);
     server.start();
-    std::fprintf(stderr, "serving layers on port %d%s\n", server.port(), certificates ? " with TLS" : "");
+    log_event(LogLevel::info, "listening", {{"address", options.listen}, {"port", server.port()}, {"tls", certificates != nullptr}});
     if (!options.port_file.empty() && !write_port(options.port_file, server.port())) {
         return report(EXIT_USAGE, "cannot write " + options.port_file, "the folder is missing or not writable",
             "name another --port-file");
     }
     wait_for_stop(signals, certificates.get());
-    std::fprintf(stderr, "draining\n");
+    log_event(LogLevel::info, "draining", {{"at_most_ms", options.drain_ms}});
     server.drain(std::chrono::milliseconds(options.drain_ms));
     return 0;
+}
+
+void say_start(const dgr::Options & options) {
+    const dgr::BuildFacts & facts = dgr::build_facts();
+    log_event(LogLevel::info, "start", {{"version", dgr::WORKER_VERSION}, {"lane", facts.lane}, {"lane_digest", facts.lane_digest},
+        {"pid", getpid()}, {"model", options.engine.model_path}, {"first", options.engine.range.first}, {"last", options.engine.range.last}});
 }
 
 int start_error_code(dgr::StartError::Kind kind) {
@@ -165,6 +190,22 @@ int start_error_code(dgr::StartError::Kind kind) {
         case dgr::StartError::Kind::settings: return EXIT_USAGE;
         case dgr::StartError::Kind::artifact: return EXIT_ARTIFACT;
         default:                              return EXIT_WORKER;
+    }
+}
+
+int serve_or_report(const dgr::Options & options, const sigset_t & signals) {
+    try {
+        return serve(options, signals);
+    } catch (const dgr::StartError & error) {
+        return report(start_error_code(error.kind), "cannot load " + options.engine.model_path, error.what(),
+            "dgr-shard-worker --help shows the settings");
+    } catch (const dgr::TlsError & error) {
+        return report(EXIT_USAGE, error.what_failed, error.what(), error.next_step);
+    } catch (const std::invalid_argument & error) {
+        return report(EXIT_USAGE, "cannot serve on " + options.listen, error.what(),
+            "dgr-shard-worker --help shows the settings; for TLS on trial: dgr-build certs dev FOLDER");
+    } catch (const std::exception & error) {
+        return report(EXIT_WORKER, "the worker failed", error.what(), "try again; if it stays, report it with these lines");
     }
 }
 
@@ -186,18 +227,11 @@ int main(int argc, char ** argv) {
         return 0;
     }
     options.engine.isa = dgr::build_facts().isa;
-    const sigset_t signals = block_signals(options.tls.given());
-    try {
-        return serve(options, signals);
-    } catch (const dgr::StartError & error) {
-        return report(start_error_code(error.kind), "cannot load " + options.engine.model_path, error.what(),
-            "dgr-shard-worker --help shows the settings");
-    } catch (const dgr::TlsError & error) {
-        return report(EXIT_USAGE, error.what_failed, error.what(), error.next_step);
-    } catch (const std::invalid_argument & error) {
-        return report(EXIT_USAGE, "cannot serve on " + options.listen, error.what(),
-            "dgr-shard-worker --help shows the settings; for TLS on trial: dgr-build certs dev FOLDER");
-    } catch (const std::exception & error) {
-        return report(EXIT_WORKER, "the worker failed", error.what(), "try again; if it stays, report it with these lines");
-    }
+    const auto start = std::chrono::steady_clock::now();
+    dgr::start_log(options.log);
+    dgr::tell_grpc_errors();
+    say_start(options);
+    const int code = serve_or_report(options, block_signals(options.tls.given()));
+    log_event(LogLevel::info, "end", {{"exit_code", code}, {"seconds", seconds_since(start)}});
+    return code;
 }

@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <map>
+
 namespace dgr {
 
 static const char * DESCRIPTION =
@@ -38,11 +40,17 @@ static void add_transport_options(CLI::App & app, Options & options) {
     app.add_flag("--insecure-plaintext", options.insecure_plaintext, "Listen and connect beyond loopback without TLS: everyone on the way can read");
 }
 
+static const std::map<std::string, LogFormat> LOG_FORMATS = {{"text", LogFormat::text}, {"json", LogFormat::json}};
+static const std::map<std::string, LogLevel>  LOG_LEVELS  = {{"debug", LogLevel::debug}, {"info", LogLevel::info},
+    {"warning", LogLevel::warning}, {"error", LogLevel::error}, {"off", LogLevel::off}};
+
 Options parse_options(int argc, char ** argv, int & exit_code) {
     Options     options;
     SlotClass   slots{/*.slots =*/ 1, /*.n_ctx =*/ 512};
     std::string flash = "off";
     std::string mode  = "exact";
+    std::string log_format = "text";
+    std::string log_level  = "info";
 
     CLI::App app(DESCRIPTION, "dgr-shard-worker");
     add_engine_options(app, options.engine, slots, flash);
@@ -50,6 +58,9 @@ Options parse_options(int argc, char ** argv, int & exit_code) {
     app.add_option("--mode", mode, "exact: a call computes one frame, and bits depend on nothing else; throughput: a call joins frames of several sessions")
         ->check(CLI::IsMember({"exact", "throughput"}))->capture_default_str();
     add_transport_options(app, options);
+    app.add_option("--log-format", log_format, "How events are told on stderr, one a line")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
+    app.add_option("--log-level", log_level, "The least level that is told")
+        ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))->capture_default_str();
     app.add_option("--drain-ms", options.drain_ms, "How long a running frame may take to finish on SIGTERM")->capture_default_str();
     app.add_flag("--version", options.show_version, "Print what this worker was built from");
     app.add_flag("--list-devices", options.list_devices, "Print the devices that this build finds here");
@@ -66,6 +77,9 @@ Options parse_options(int argc, char ** argv, int & exit_code) {
         }
     } catch (const CLI::ParseError & error) {
         exit_code = app.exit(error) == 0 ? 0 : 2;
+    }
+    if (exit_code < 0) {
+        options.log = {LOG_FORMATS.at(log_format), LOG_LEVELS.at(log_level)};
     }
     options.join                = mode == "throughput";
     options.engine.flash_attn   = flash == "on";

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/llama-engine.h"
+#include "log/event-log.h"
 #include "rpc/tls-files.h"
 
 #include <string>
@@ -20,6 +21,7 @@ struct Options {
     std::vector<std::string> allow_next;
     bool              insecure_plaintext = false;
     uint32_t          drain_ms = 10000;
+    LogSettings       log;
     bool              show_version = false;
     bool              list_devices = false;
     bool              json         = false;

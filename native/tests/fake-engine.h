@@ -33,6 +33,7 @@ public:
     struct Knobs {
         std::atomic<int>  delay_ms{0};
         std::atomic<bool> fail{false};
+        std::atomic<bool> not_finite{false};
         std::atomic<int>  executed{0};  // frames
         std::atomic<int>  calls{0};     // of the engine; each executes one frame or several
         std::atomic<int>  refused_slot{-1};
@@ -86,6 +87,9 @@ public:
         std::this_thread::sleep_for(std::chrono::milliseconds(knobs_->delay_ms));
         if (fails) {
             throw EngineFailure("made to fail");
+        }
+        if (knobs_->not_finite) {
+            throw EngineFailure("made not finite", "outgoing boundary");
         }
         rows_.resize(n);
         for (size_t i = 0; i < n; ++i) {

@@ -109,7 +109,7 @@ def test_new_certificates_are_taken_on_sighup_and_bad_ones_are_not(tail, certs, 
         for file in second.iterdir():
             shutil.copy(file, tail.folder)
         tail.signal(signal.SIGHUP)
-        _until(tail.log, "new certificates")
+        _until(tail.log, "certificates_reloaded")
         with pytest.raises(RouteError, match="does not answer"):
             RouteClient([tail.address], tls=first)
         with RouteClient([tail.address], tls=ClientTls.of(Tls.of_folder(second))) as other:
@@ -201,4 +201,4 @@ def test_the_commands_of_the_page_for_operators_work_as_they_are(project_workspa
     assert code == 0, said
     assert "mutual TLS" in said
     assert "equal the whole model's, max |d| = 0" in said
-    assert said.count("new certificates") == 2
+    assert said.count("certificates_reloaded") == 2

@@ -128,7 +128,10 @@ struct InvalidFrame : std::runtime_error {
 
 // Computing failed; the state of every slot in the call is lost and has been cleared. They take no frame until closed.
 struct EngineFailure : std::runtime_error {
-    using std::runtime_error::runtime_error;
+    explicit EngineFailure(const std::string & reason, std::string values = "")
+        : std::runtime_error(reason), not_finite(std::move(values)) {}
+
+    std::string not_finite;  // where values that are not finite came out, what they are: "outgoing boundary"
 };
 
 class ShardEngine {

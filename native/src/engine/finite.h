@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
 namespace dgr {
 
@@ -30,6 +32,13 @@ inline bool all_within(const float * values, size_t n, float limit) {
     }
     return found == 0;
 }
+
+// What came out is not finite, or beyond its limit; `values` names it.
+struct NotFinite : std::runtime_error {
+    NotFinite(const std::string & name, const std::string & reason) : std::runtime_error("the " + name + " " + reason), values(name) {}
+
+    std::string values;
+};
 
 inline bool all_finite(const float * values, size_t n) {
     return all_within(values, n, FLT_MAX);

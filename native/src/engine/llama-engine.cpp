@@ -107,9 +107,11 @@ public:
                 slot.soiled = true;
                 clear(slot);
             }
+            const auto * not_finite = dynamic_cast<const NotFinite *>(&error);
             throw EngineFailure("stage [" + std::to_string(params.range.first) + ", " +
                                 std::to_string(params.range.last) + "), position " +
-                                std::to_string(frames[0].first_position) + ": " + error.what());
+                                std::to_string(frames[0].first_position) + ": " + error.what(),
+                                not_finite == nullptr ? "" : not_finite->values);
         }
         for (size_t i = 0; i < n; i++) {
             slots.opened(frames[i].slot).position += frames[i].n_rows;
@@ -287,7 +289,7 @@ private:
     const float * read_boundary(const float * boundary, const EngineFrame & frame, EngineOutput & output) const {
         const size_t n = size_t(frame.n_rows) * description.boundary.width;
         if (params.check_finite && !all_within(boundary, n, params.boundary_limit)) {
-            throw std::runtime_error("the outgoing boundary holds values that are not finite, or beyond 2^100");
+            throw NotFinite("outgoing boundary", "holds values that are not finite, or beyond 2^100");
         }
         output.boundary      = boundary;
         output.boundary_rows = frame.n_rows;
@@ -298,7 +300,7 @@ private:
         const size_t   width  = description.n_vocab;
         const uint32_t n_rows = wants_all(frame) ? frame.n_rows : 1;
         if (params.check_finite && !all_finite(logits, n_rows * width)) {
-            throw std::runtime_error("the outgoing logits hold values that are not finite");
+            throw NotFinite("outgoing logits", "hold values that are not finite");
         }
         output.token = samplers.next(frame, logits + (n_rows - 1) * width, description.n_vocab);
         if (frame.want_logits != LogitsWanted::none) {

@@ -17,8 +17,8 @@ void ExecuteStream::dealt_with() {
     }
 }
 
-ExecuteReactor::ExecuteReactor(std::shared_ptr<Stage> stage)
-    : stage_(std::move(stage)), stream_(std::make_shared<ExecuteStream>(this)) {
+ExecuteReactor::ExecuteReactor(std::shared_ptr<Stage> stage, const std::string & peer)
+    : stage_(std::move(stage)), stream_(std::make_shared<ExecuteStream>(this, peer)) {
     stream_->gate.read();
 }
 

@@ -27,9 +27,10 @@ struct Arrival {
 };
 
 struct ExecuteStream {
-    explicit ExecuteStream(ExecuteReactor * reactor) : gate(reactor) {}
+    ExecuteStream(ExecuteReactor * reactor, std::string sender) : gate(reactor), peer(std::move(sender)) {}
 
     StreamGate<ExecuteReactor, wire::ExecuteResponse> gate;
+    const std::string     peer;  // as gRPC writes it
     std::atomic<bool>     cancelled{false};
     std::atomic<uint32_t> in_flight{0};  // messages read and not yet dealt with
 
@@ -49,7 +50,7 @@ struct ExecuteStream {
 
 class ExecuteReactor final : public grpc::ServerBidiReactor<wire::ExecuteRequest, wire::ExecuteResponse> {
 public:
-    explicit ExecuteReactor(std::shared_ptr<Stage> stage);
+    explicit ExecuteReactor(std::shared_ptr<Stage> stage, const std::string & peer = "");
 
     const std::shared_ptr<ExecuteStream> & stream() const { return stream_; }
 

@@ -4,8 +4,8 @@
 
 namespace dgr {
 
-ResultsReactor::ResultsReactor(std::shared_ptr<Stage> stage, const wire::ResultsRequest & request)
-    : stage_(std::move(stage)), stream_(std::make_shared<ResultsStream>(this)) {
+ResultsReactor::ResultsReactor(std::shared_ptr<Stage> stage, const wire::ResultsRequest & request, const std::string & peer)
+    : stage_(std::move(stage)), stream_(std::make_shared<ResultsStream>(this, peer)) {
     stage_->post([stage = stage_.get(), stream = stream_, request] { stage->attach_results(stream, request); });
 }
 

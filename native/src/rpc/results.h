@@ -6,6 +6,7 @@
 #include "rpc/stream-gate.h"
 
 #include <memory>
+#include <string>
 
 namespace dgr {
 
@@ -15,15 +16,16 @@ class Stage;
 class ResultsReactor;
 
 struct ResultsStream {
-    explicit ResultsStream(ResultsReactor * reactor) : gate(reactor) {}
+    ResultsStream(ResultsReactor * reactor, std::string receiver) : gate(reactor), peer(std::move(receiver)) {}
 
     StreamGate<ResultsReactor, wire::ResultsResponse> gate;
+    const std::string peer;  // as gRPC writes it
     uint64_t from_sequence = 0;  // results before it are not wanted
 };
 
 class ResultsReactor final : public grpc::ServerWriteReactor<wire::ResultsResponse> {
 public:
-    ResultsReactor(std::shared_ptr<Stage> stage, const wire::ResultsRequest & request);
+    ResultsReactor(std::shared_ptr<Stage> stage, const wire::ResultsRequest & request, const std::string & peer = "");
 
     void gate_write(const wire::ResultsResponse * response) { StartWrite(response); }
     void gate_read() {}

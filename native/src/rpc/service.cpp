@@ -51,37 +51,41 @@ struct SuccessorLook {
 };
 
 static void open_on_stage(const std::shared_ptr<Stage> & stage, const wire::OpenSessionRequest * request,
-                          wire::OpenSessionResponse * response, grpc::ServerUnaryReactor * reactor) {
-    finish_on_engine_thread(stage, reactor, [raw = stage.get(), request, response] { return raw->open(*request, *response); });
+                          wire::OpenSessionResponse * response, grpc::ServerUnaryReactor * reactor, const std::string & peer) {
+    finish_on_engine_thread(stage, reactor, [raw = stage.get(), request, response, peer] {
+        const grpc::Status status = raw->open(*request, *response);
+        raw->events().open_answered(*request, status, peer);
+        return status;
+    });
 }
 
 grpc::ServerUnaryReactor * ShardService::OpenSession(
     Context * context, const wire::OpenSessionRequest * request, wire::OpenSessionResponse * response) {
     const grpc::Status fits = check_open(*request, stage_->identity(), stage_->next_stages().allowed);
+    const std::string peer = context->peer();
     if (!fits.ok()) {
+        stage_->events().open_answered(*request, fits, peer);
         return finished(context, fits);
     }
     grpc::ServerUnaryReactor * reactor = context->DefaultReactor();
     if (!request->has_successor()) {
-        open_on_stage(stage_, request, response, reactor);
+        open_on_stage(stage_, request, response, reactor, peer);
         return reactor;
     }
     auto look = std::make_shared<SuccessorLook>();
     look->stub = wire::Shard::NewStub(stage_->connect_next(request->successor_address()));
     look->context.set_deadline(std::chrono::system_clock::now() + SUCCESSOR_DEADLINE);
     look->stub->async()->Describe(&look->context, &look->request, &look->response,
-        [stage = stage_, look, request, response, reactor](const grpc::Status & status) {
-            if (!status.ok()) {
-                reactor->Finish(rejected(StatusCode::FAILED_PRECONDITION, "successor_address",
-                    request->successor_address() + " does not answer: " + status.error_message()));
-                return;
-            }
-            const grpc::Status fits = check_successor(*request, stage->identity(), look->response);
+        [stage = stage_, look, request, response, reactor, peer](const grpc::Status & status) {
+            const grpc::Status fits = status.ok() ? check_successor(*request, stage->identity(), look->response)
+                : rejected(StatusCode::FAILED_PRECONDITION, "successor_address",
+                    request->successor_address() + " does not answer: " + status.error_message());
             if (!fits.ok()) {
+                stage->events().open_answered(*request, fits, peer);
                 reactor->Finish(fits);
                 return;
             }
-            open_on_stage(stage, request, response, reactor);
+            open_on_stage(stage, request, response, reactor, peer);
         });
     return reactor;
 }
@@ -126,12 +130,12 @@ grpc::ServerUnaryReactor * ShardService::Detokenize(
     return reactor;
 }
 
-grpc::ServerWriteReactor<wire::ResultsResponse> * ShardService::Results(Context *, const wire::ResultsRequest * request) {
-    return new ResultsReactor(stage_, *request);  // deletes itself when done
+grpc::ServerWriteReactor<wire::ResultsResponse> * ShardService::Results(Context * context, const wire::ResultsRequest * request) {
+    return new ResultsReactor(stage_, *request, context->peer());  // deletes itself when done
 }
 
-grpc::ServerBidiReactor<wire::ExecuteRequest, wire::ExecuteResponse> * ShardService::Execute(Context *) {
-    return new ExecuteReactor(stage_);  // deletes itself when done
+grpc::ServerBidiReactor<wire::ExecuteRequest, wire::ExecuteResponse> * ShardService::Execute(Context * context) {
+    return new ExecuteReactor(stage_, context->peer());  // deletes itself when done
 }
 
 }  // namespace dgr

@@ -13,6 +13,7 @@ using std::chrono::steady_clock;
 
 void Stage::frame(const std::shared_ptr<ExecuteStream> & stream, const Arrival & arrival) {
     const wire::ExecuteRequest & request = *arrival.request;
+    const uint64_t sequence = request.frame().sequence();
     Session * session = table_.find(stream->session);
     const auto streams = streams_.find(stream->session);
     if (session == nullptr || session->epoch != stream->epoch || streams == streams_.end() || streams->second.upstream != stream) {
@@ -20,20 +21,16 @@ void Stage::frame(const std::shared_ptr<ExecuteStream> & stream, const Arrival &
         return;
     }
     if (request.session() != stream->session || request.epoch() != stream->epoch) {
-        ++rejected_frames_;
-        stream->gate.end(rejected(StatusCode::INVALID_ARGUMENT, "epoch", "session or epoch is not that of the hello",
-            stream->session + " at epoch " + std::to_string(stream->epoch)));
+        refuse(*stream, sequence, Refusal::epoch, rejected(StatusCode::INVALID_ARGUMENT, "epoch",
+            "session or epoch is not that of the hello", stream->session + " at epoch " + std::to_string(stream->epoch)));
         return;
     }
     if (draining_) {
-        stream->gate.end(failure(*session, identity_.range(), StatusCode::UNAVAILABLE, "draining"));
+        refuse(*stream, sequence, Refusal::draining, failure(*session, identity_.range(), StatusCode::UNAVAILABLE, "draining"));
         return;
     }
     const Passage passage{*session, request.frame(), arrival.at};
     const FrameOutcome outcome = check_frame(request.frame(), *session, rules_);
-    if (outcome.verdict != FrameVerdict::run && outcome.verdict != FrameVerdict::repeat) {
-        ++rejected_frames_;
-    }
     switch (outcome.verdict) {
         case FrameVerdict::run:
             if (mode_ == Mode::throughput) {
@@ -43,25 +40,37 @@ void Stage::frame(const std::shared_ptr<ExecuteStream> & stream, const Arrival &
             }
             break;
         case FrameVerdict::repeat:
-            answer(*session->find_kept(request.frame().sequence()), passage);
+            answer(*session->find_kept(sequence), passage);
             break;
         case FrameVerdict::rejected:
-            stream->gate.end(rejected(StatusCode::INVALID_ARGUMENT, outcome.field, outcome.reason, outcome.legal));
+            refuse(*stream, sequence, Refusal::field, rejected(StatusCode::INVALID_ARGUMENT, outcome.field, outcome.reason, outcome.legal));
             break;
         case FrameVerdict::miss:
-            stream->gate.end(miss(session, outcome.reason));
+            refuse(*stream, sequence, Refusal::cache_miss, miss(session, outcome.reason));
             break;
         case FrameVerdict::released:
             if (!rules_.is_tail && !rules_.is_head) {
+                count_refused(*stream, sequence, Refusal::released, {StatusCode::OUT_OF_RANGE, outcome.reason});
                 executed(*stream, session->next_sequence - 1);  // the next stage has it; the predecessor had not heard
                 break;
             }
-            stream->gate.end({StatusCode::OUT_OF_RANGE, outcome.reason});
+            refuse(*stream, sequence, Refusal::released, {StatusCode::OUT_OF_RANGE, outcome.reason});
             break;
         case FrameVerdict::conflict:
+            count_refused(*stream, sequence, Refusal::conflict, {StatusCode::ABORTED, outcome.reason});
             drop(session->id, failure(*session, identity_.range(), StatusCode::ABORTED, outcome.reason));
             break;
     }
+}
+
+void Stage::count_refused(const ExecuteStream & stream, uint64_t sequence, Refusal why, const grpc::Status & status) {
+    ++rejected_frames_;
+    events_->frame_refused({stream.session, stream.epoch, stream.peer}, sequence, why, status);
+}
+
+void Stage::refuse(ExecuteStream & stream, uint64_t sequence, Refusal why, const grpc::Status & status) {
+    count_refused(stream, sequence, why, status);
+    stream.gate.end(status);
 }
 
 void Stage::run(const Passage & passage) {
@@ -238,6 +247,7 @@ bool Stage::ensure_next(Session & session, uint32_t remaining_ms) {
     };
     streams.next = NextStage::start(connect_next(session.successor_address), std::move(request), std::move(events));
     *mine = streams.next;
+    events_->next_connected(session, session.next_sequence > 1);
     for (const KeptAnswer & kept : session.kept) {
         send_kept(kept, session, remaining_ms);
     }
@@ -270,6 +280,7 @@ void Stage::next_closed(const std::string & id, uint64_t epoch, const grpc::Stat
     }
     streams.next.reset();
     ++failed_frames_;
+    events_->next_lost(*session, status);
     if (!status.error_details().empty()) {
         drop(id, status);  // authored further down; passed on unchanged
         return;

@@ -108,8 +108,10 @@ bool Stage::make_ready(Ready & ready) {
         engine_->check(in);
         return true;
     } catch (const InvalidFrame & error) {
-        ++rejected_frames_;
-        streams_[session.id].upstream->gate.end(rejected(StatusCode::INVALID_ARGUMENT, "frame." + error.field, error.what()));
+        // Of the boundary nothing else is left to find fault with: check_frame has seen it.
+        const Refusal why = error.field == "boundary" ? Refusal::not_finite : Refusal::field;
+        refuse(*streams_[session.id].upstream, frame.sequence(), why,
+            rejected(StatusCode::INVALID_ARGUMENT, "frame." + error.field, error.what()));
     } catch (const std::exception & error) {
         ++failed_frames_;
         drop(session.id, failure(session, identity_.range(), StatusCode::INTERNAL, error.what()));
@@ -140,9 +142,13 @@ void Stage::run_call(std::vector<Ready>::iterator begin, std::vector<Ready>::ite
     try {
         engine_->execute_joined(frames.data(), outputs.data(), frames.size());
     } catch (const std::exception & error) {
+        const auto * failed = dynamic_cast<const EngineFailure *>(&error);
         for (auto one = begin; one != end; ++one) {
             ++failed_frames_;
             const Session & session = one->passage.session;
+            if (failed != nullptr && !failed->not_finite.empty()) {
+                events_->not_finite(session, one->passage.frame.sequence(), failed->not_finite);
+            }
             drop(session.id, failure(session, identity_.range(), StatusCode::INTERNAL, error.what()));
         }
         return;

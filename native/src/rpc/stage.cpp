@@ -28,6 +28,7 @@ Stage::Stage(std::unique_ptr<ShardEngine> engine, const BuildInfo & build, const
     const EngineDescription & description = engine_->describe();
     digest_from_hex(artifact_digest);  // refuses anything else
     identity_      = describe(description, build, artifact_digest, random_instance(), mode);
+    events_        = std::make_unique<StageEvents>(identity_.range());
     rules_         = {description.is_head(), description.is_tail(), description.numerics.n_ubatch, description.n_vocab, description.boundary.width};
     message_limit_ = max_message_bytes(description);
     count_free();
@@ -143,6 +144,7 @@ void Stage::drop(std::string id, const grpc::Status & status) {
     if (session == nullptr) {
         return;
     }
+    events_->session_ended(*session, status);
     engine_->close(session->slot);
     table_.erase(id);
     count_free();  // before anyone hears of it
@@ -203,8 +205,8 @@ void Stage::take(const std::shared_ptr<ExecuteStream> & stream, const Arrival & 
     } else if (request.has_frame() && !stream->session.empty()) {
         frame(stream, arrival);
     } else {
-        ++rejected_frames_;
-        stream->gate.end(rejected(StatusCode::INVALID_ARGUMENT, "body", "out of order", "one hello, then frames"));
+        refuse(*stream, request.frame().sequence(), Refusal::order,
+            rejected(StatusCode::INVALID_ARGUMENT, "body", "out of order", "one hello, then frames"));
     }
     stream->dealt_with();
 }
@@ -237,18 +239,22 @@ void Stage::resume(const std::string & id) {
 
 void Stage::hello(const std::shared_ptr<ExecuteStream> & stream, const wire::ExecuteRequest & request) {
     Session * session = table_.find(request.session());
+    const auto refuse_stream = [&](const grpc::Status & status) {
+        events_->stream_refused("execute", {request.session(), request.epoch(), stream->peer}, status);
+        stream->gate.end(status);
+    };
     if (session == nullptr || session->epoch != request.epoch()) {
-        stream->gate.end(miss(session, session == nullptr ? "no such session here" : "another epoch is held"));
+        refuse_stream(miss(session, session == nullptr ? "no such session here" : "another epoch is held"));
         return;
     }
     const wire::ExecuteHello & hello = request.hello();
     const wire::Peer & expected = session->predecessor;
     if (!same_key(session->key, hello.key())) {
-        stream->gate.end(rejected(StatusCode::PERMISSION_DENIED, "hello.key", "is not the one that opened this session"));
+        refuse_stream(rejected(StatusCode::PERMISSION_DENIED, "hello.key", "is not the one that opened this session"));
         return;
     }
     if (hello.sender().client() != expected.client() || hello.sender().instance() != expected.instance()) {
-        stream->gate.end(rejected(StatusCode::PERMISSION_DENIED, "hello.sender", "is not the predecessor named at open",
+        refuse_stream(rejected(StatusCode::PERMISSION_DENIED, "hello.sender", "is not the predecessor named at open",
             expected.client() ? "the client" : "instance " + expected.instance()));
         return;
     }
@@ -312,22 +318,26 @@ void Stage::stream_gone(const std::shared_ptr<ExecuteStream> & stream) {
 
 void Stage::attach_results(const std::shared_ptr<ResultsStream> & stream, const wire::ResultsRequest & request) {
     Session * session = table_.find(request.session());
+    const auto refuse_stream = [&](const grpc::Status & status) {
+        events_->stream_refused("results", {request.session(), request.epoch(), stream->peer}, status);
+        stream->gate.end(status);
+    };
     if (session == nullptr || session->epoch != request.epoch()) {
-        stream->gate.end(miss(session, session == nullptr ? "no such session here" : "another epoch is held"));
+        refuse_stream(miss(session, session == nullptr ? "no such session here" : "another epoch is held"));
         return;
     }
     if (!same_key(session->key, request.key())) {
-        stream->gate.end(rejected(StatusCode::PERMISSION_DENIED, "key", "is not the one that opened this session"));
+        refuse_stream(rejected(StatusCode::PERMISSION_DENIED, "key", "is not the one that opened this session"));
         return;
     }
     if (!rules_.is_tail || session->results_chain) {
-        stream->gate.end(rejected(StatusCode::FAILED_PRECONDITION, "session", "results of this session do not come from here",
+        refuse_stream(rejected(StatusCode::FAILED_PRECONDITION, "session", "results of this session do not come from here",
             "the tail of a session opened without results_chain"));
         return;
     }
     const bool kept = request.from_sequence() >= session->next_sequence || session->find_kept(request.from_sequence()) != nullptr;
     if (!kept) {
-        stream->gate.end({StatusCode::OUT_OF_RANGE, "results from " + std::to_string(request.from_sequence()) + " on are no longer kept"});
+        refuse_stream({StatusCode::OUT_OF_RANGE, "results from " + std::to_string(request.from_sequence()) + " on are no longer kept"});
         return;
     }
     Streams & streams = streams_[request.session()];

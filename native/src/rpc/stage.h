@@ -9,6 +9,7 @@
 #include "rpc/execute.h"
 #include "rpc/next-stage.h"
 #include "rpc/results.h"
+#include "rpc/stage-events.h"
 #include "rpc/timing.h"
 #include "session/frame-check.h"
 #include "session/session-table.h"
@@ -35,6 +36,7 @@ public:
     uint64_t message_limit() const { return message_limit_; }
     const NextStages & next_stages() const { return next_stages_; }
     std::shared_ptr<grpc::Channel> connect_next(const std::string & address) const { return connect(address, next_stages_, message_limit_); }
+    StageEvents & events() { return *events_; }
     void refuse_new_work() { draining_ = true; }
     void stop() { thread_.stop(); }
 
@@ -79,6 +81,8 @@ private:
 
     void hello(const std::shared_ptr<ExecuteStream> & stream, const wire::ExecuteRequest & request);
     void frame(const std::shared_ptr<ExecuteStream> & stream, const Arrival & arrival);
+    void refuse(ExecuteStream & stream, uint64_t sequence, Refusal why, const grpc::Status & status);  // ends the stream
+    void count_refused(const ExecuteStream & stream, uint64_t sequence, Refusal why, const grpc::Status & status);
     bool must_wait(const ExecuteStream & stream);
     void resume(const std::string & id);
     void half_close(const std::shared_ptr<ExecuteStream> & stream);
@@ -109,6 +113,7 @@ private:
     std::unique_ptr<ShardEngine> engine_;
     const NextStages             next_stages_;
     wire::DescribeResponse       identity_;
+    std::unique_ptr<StageEvents> events_;
     FrameRules                   rules_;
     uint64_t                     message_limit_ = 0;
     Mode                         mode_;
