@@ -9,6 +9,8 @@
 #include "options.h"
 #include "rpc/certificates.h"
 #include "rpc/grpc-log.h"
+#include "rpc/metrics-server.h"
+#include "rpc/metrics.h"
 #include "rpc/server.h"
 
 #include "ggml-backend.h"
@@ -18,6 +20,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -160,6 +163,9 @@ int serve(const dgr::Options & options, const sigset_t & signals) {
     const auto certificates = options.tls.given() ? std::make_shared<dgr::Certificates>(options.tls) : nullptr;
     for_server.certificates = certificates;
     dgr::check_transport(for_server);  // before the model is loaded, which may take long
+    if (!options.metrics_listen.empty()) {
+        dgr::check_metrics_address(options.metrics_listen, options.metrics_beyond_loopback);
+    }
     if (certificates && options.tls.client_ca.empty()) {
         log_event(LogLevel::warning, "clients_unchecked", {{"cause", "without --tls-client-ca everyone who reaches the port is served"}});
     }
@@ -168,6 +174,12 @@ int serve(const dgr::Options & options, const sigset_t & signals) {
     }
     dgr::ShardServer server(load(options.engine), for_server);
     server.start();
+    std::optional<dgr::MetricsServer> metrics;
+    if (!options.metrics_listen.empty()) {
+        metrics.emplace(options.metrics_listen, [&server] { return dgr::metrics_text(server.identity(), server.snapshot()); },
+            options.metrics_beyond_loopback);
+        log_event(LogLevel::info, "metrics_listening", {{"address", options.metrics_listen}, {"port", metrics->port()}});
+    }
     log_event(LogLevel::info, "listening", {{"address", options.listen}, {"port", server.port()}, {"tls", certificates != nullptr}});
     if (!options.port_file.empty() && !write_port(options.port_file, server.port())) {
         return report(EXIT_USAGE, "cannot write " + options.port_file, "the folder is missing or not writable",

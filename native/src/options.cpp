@@ -58,6 +58,8 @@ Options parse_options(int argc, char ** argv, int & exit_code) {
     app.add_option("--mode", mode, "exact: a call computes one frame, and bits depend on nothing else; throughput: a call joins frames of several sessions")
         ->check(CLI::IsMember({"exact", "throughput"}))->capture_default_str();
     add_transport_options(app, options);
+    app.add_option("--metrics-listen", options.metrics_listen, "Address and port where Prometheus finds /metrics; off by default");
+    app.add_flag("--metrics-beyond-loopback", options.metrics_beyond_loopback, "Tell metrics to everyone who reaches the port");
     app.add_option("--log-format", log_format, "How events are told on stderr, one a line")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
     app.add_option("--log-level", log_level, "The least level that is told")
         ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))->capture_default_str();

@@ -22,6 +22,8 @@ struct Options {
     bool              insecure_plaintext = false;
     uint32_t          drain_ms = 10000;
     LogSettings       log;
+    std::string       metrics_listen;  // empty: none
+    bool              metrics_beyond_loopback = false;
     bool              show_version = false;
     bool              list_devices = false;
     bool              json         = false;

@@ -84,6 +84,14 @@ void ShardServer::start() {
     server_->GetHealthCheckService()->SetServingStatus(true);
 }
 
+const wire::DescribeResponse & ShardServer::identity() const {
+    return stage_->identity();
+}
+
+StageSnapshot ShardServer::snapshot() const {
+    return stage_->snapshot();
+}
+
 void ShardServer::drain(std::chrono::milliseconds bound) {
     if (!server_) {
         stage_->stop();

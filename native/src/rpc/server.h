@@ -6,6 +6,7 @@
 #include "rpc/address.h"
 #include "rpc/certificates.h"
 #include "rpc/describe.h"
+#include "rpc/snapshot.h"
 
 #include <chrono>
 #include <memory>
@@ -49,6 +50,9 @@ public:
     void start();
 
     int port() const { return port_; }
+
+    const wire::DescribeResponse & identity() const;
+    StageSnapshot snapshot() const;
 
     // Refuses new work, lets the running frame finish for at most `bound`, and ends every session and stream.
     void drain(std::chrono::milliseconds bound);

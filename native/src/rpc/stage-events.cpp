@@ -86,19 +86,18 @@ void StageEvents::open_answered(const wire::OpenSessionRequest & request, const 
 void StageEvents::session_ended(const Session & session, const grpc::Status & status) const {
     wire::Failure failure;
     const bool is_failure = !status.error_details().empty();
-    const std::string cause = detail_of(status, failure) ? failure.cause() : "";
+    const std::string cause = detail_of(status, failure) ? failure.cause() : status.error_message();
     const bool is_ours = failure.range().first() == range_.first() && failure.range().last() == range_.last();
     Fields fields = here(place_of(session));
     fields.push_back({"sequence", session.next_sequence});
     fields.push_back({"position", session.next_position});
-    append_cause(fields, status, Told::no_values);
-    if (is_ours && cause == "lease expired") {
-        log_event(LogLevel::warning, "session_expired", fields);
-    } else if (is_failure && !(is_ours && cause == "draining")) {
-        log_event(LogLevel::warning, "session_failed", fields);
-    } else {
+    if (!is_failure || (is_ours && cause == "draining")) {
+        fields.push_back({"cause", cause});
         log_event(LogLevel::info, "session_closed", fields);
+        return;
     }
+    append_cause(fields, status, Told::no_values);
+    log_event(LogLevel::warning, is_ours && cause == "lease expired" ? "session_expired" : "session_failed", fields);
 }
 
 void StageEvents::frame_refused(const Place & place, uint64_t sequence, Refusal why, const grpc::Status & status) {

@@ -14,6 +14,7 @@ using std::chrono::steady_clock;
 void Stage::frame(const std::shared_ptr<ExecuteStream> & stream, const Arrival & arrival) {
     const wire::ExecuteRequest & request = *arrival.request;
     const uint64_t sequence = request.frame().sequence();
+    counters_.bytes_in += request.ByteSizeLong();
     Session * session = table_.find(stream->session);
     const auto streams = streams_.find(stream->session);
     if (session == nullptr || session->epoch != stream->epoch || streams == streams_.end() || streams->second.upstream != stream) {
@@ -64,7 +65,7 @@ void Stage::frame(const std::shared_ptr<ExecuteStream> & stream, const Arrival &
 }
 
 void Stage::count_refused(const ExecuteStream & stream, uint64_t sequence, Refusal why, const grpc::Status & status) {
-    ++rejected_frames_;
+    counters_.refuse(why);
     events_->frame_refused({stream.session, stream.epoch, stream.peer}, sequence, why, status);
 }
 
@@ -185,6 +186,7 @@ void Stage::send_kept(const KeptAnswer & kept, const Session & session, uint32_t
     request.set_epoch(session.epoch);
     *request.mutable_frame() = *kept.forward;
     request.mutable_frame()->set_remaining_ms(remaining_ms);
+    counters_.bytes_out += request.ByteSizeLong();
     streams_[session.id].next->send(std::move(request));
 }
 
@@ -196,6 +198,7 @@ void Stage::deliver(const std::shared_ptr<const wire::Result> & result, Session 
         response.set_epoch(session.epoch);
         *response.mutable_result() = *result;
         if (streams.upstream) {
+            counters_.bytes_out += response.ByteSizeLong();
             streams.upstream->gate.send(std::move(response));
         }
     } else if (streams.results && result->sequence() >= streams.results->from_sequence) {
@@ -203,6 +206,7 @@ void Stage::deliver(const std::shared_ptr<const wire::Result> & result, Session 
         response.set_session(session.id);
         response.set_epoch(session.epoch);
         *response.mutable_result() = *result;
+        counters_.bytes_out += response.ByteSizeLong();
         streams.results->gate.send(std::move(response));
     }
 }
@@ -247,7 +251,8 @@ bool Stage::ensure_next(Session & session, uint32_t remaining_ms) {
     };
     streams.next = NextStage::start(connect_next(session.successor_address), std::move(request), std::move(events));
     *mine = streams.next;
-    events_->next_connected(session, session.next_sequence > 1);
+    events_->next_connected(session, streams.had_next);
+    streams.had_next = true;
     for (const KeptAnswer & kept : session.kept) {
         send_kept(kept, session, remaining_ms);
     }

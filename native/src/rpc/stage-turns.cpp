@@ -154,7 +154,11 @@ void Stage::run_call(std::vector<Ready>::iterator begin, std::vector<Ready>::ite
         return;
     }
     const uint64_t compute_us = us_between(started, steady_clock::now());
-    busy_us_ += compute_us;
+    const Kind kind = kind_of(begin->frame.n_rows);  // of all of them: joined frames have equal rows
+    counters_.compute_of(kind).add(compute_us);
+    for (auto one = begin; one != end; ++one) {
+        counters_.wait_of(kind).add(us_between(one->passage.arrived, started));
+    }
     for (size_t i = 0; i < outputs.size(); ++i) {
         advance(begin[static_cast<std::ptrdiff_t>(i)].passage, outputs[i], compute_us);
     }

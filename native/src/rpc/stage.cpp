@@ -31,11 +31,12 @@ Stage::Stage(std::unique_ptr<ShardEngine> engine, const BuildInfo & build, const
     events_        = std::make_unique<StageEvents>(identity_.range());
     rules_         = {description.is_head(), description.is_tail(), description.numerics.n_ubatch, description.n_vocab, description.boundary.width};
     message_limit_ = max_message_bytes(description);
-    count_free();
+    count_sessions();
 }
 
-wire::StatusResponse Stage::status() const {
-    wire::StatusResponse out;
+StageSnapshot Stage::snapshot() const {
+    StageSnapshot snapshot = read(counters_);
+    wire::StatusResponse & out = snapshot.status;
     out.set_schema_version(1);
     out.set_instance(identity_.instance());
     *out.mutable_range() = identity_.range();
@@ -49,21 +50,25 @@ wire::StatusResponse Stage::status() const {
     out.set_executed_frames(executed_frames_);
     out.set_executed_rows(executed_rows_);
     out.set_failed_frames(failed_frames_);
-    out.set_rejected_frames(rejected_frames_);
     out.set_seam_bytes_per_token(static_cast<uint64_t>(rules_.width) * sizeof(float));
-    out.set_busy_us(busy_us_);
     out.set_uptime_us(us_between(started_, std::chrono::steady_clock::now()));
     out.set_draining(draining_);
     out.set_certification("uncertified");
-    return out;
+    out.set_newest_epoch(newest_epoch_);
+    return snapshot;
 }
 
-void Stage::count_free() {
+void Stage::count_sessions() {
     uint32_t total = 0;
     for (const SlotClass & slots : engine_->describe().slot_classes) {
         total += slots.slots;
     }
     slots_free_ = total - static_cast<uint32_t>(table_.size());
+    uint64_t newest = 0;
+    for (const auto & [id, session] : table_.all()) {
+        newest = std::max(newest, session.epoch);
+    }
+    newest_epoch_ = newest;
 }
 
 static grpc::Status no_slot(uint32_t n_ctx, uint32_t most) {
@@ -120,7 +125,7 @@ grpc::Status Stage::open(const wire::OpenSessionRequest & request, wire::OpenSes
     response.set_n_ctx(session.n_ctx);
     response.set_prefix_hash(std::string(as_bytes(session.prefix)));
     table_.put(std::move(session));
-    count_free();
+    count_sessions();
     return grpc::Status::OK;
 }
 
@@ -147,7 +152,7 @@ void Stage::drop(std::string id, const grpc::Status & status) {
     events_->session_ended(*session, status);
     engine_->close(session->slot);
     table_.erase(id);
-    count_free();  // before anyone hears of it
+    count_sessions();  // before anyone hears of it
     const auto node = streams_.extract(id);
     if (!node.empty()) {
         const Streams & streams = node.mapped();

@@ -9,6 +9,7 @@
 #include "rpc/execute.h"
 #include "rpc/next-stage.h"
 #include "rpc/results.h"
+#include "rpc/snapshot.h"
 #include "rpc/stage-events.h"
 #include "rpc/timing.h"
 #include "session/frame-check.h"
@@ -32,7 +33,8 @@ public:
     // ---- any thread
     void post(std::function<void()> task) { thread_.post(std::move(task)); }
     const wire::DescribeResponse & identity() const { return identity_; }
-    wire::StatusResponse status() const;
+    StageSnapshot snapshot() const;
+    wire::StatusResponse status() const { return snapshot().status; }
     uint64_t message_limit() const { return message_limit_; }
     const NextStages & next_stages() const { return next_stages_; }
     std::shared_ptr<grpc::Channel> connect_next(const std::string & address) const { return connect(address, next_stages_, message_limit_); }
@@ -56,6 +58,7 @@ private:
     struct Streams {
         std::shared_ptr<ExecuteStream> upstream;
         std::shared_ptr<NextStage>     next;
+        bool                           had_next = false;  // at any time
         std::shared_ptr<ResultsStream> results;
     };
 
@@ -108,7 +111,7 @@ private:
     grpc::Status failure(const Session & session, const wire::LayerRange & range, grpc::StatusCode code, const std::string & cause) const;
     grpc::Status miss(const Session * session, const std::string & reason) const;
     void drop(std::string id, const grpc::Status & status);  // ends the epoch and gives the slot back
-    void count_free();
+    void count_sessions();
 
     std::unique_ptr<ShardEngine> engine_;
     const NextStages             next_stages_;
@@ -128,8 +131,8 @@ private:
     std::atomic<uint64_t> executed_frames_{0};
     std::atomic<uint64_t> executed_rows_{0};
     std::atomic<uint64_t> failed_frames_{0};
-    std::atomic<uint64_t> rejected_frames_{0};
-    std::atomic<uint64_t> busy_us_{0};
+    std::atomic<uint64_t> newest_epoch_{0};
+    StageCounters         counters_;
 
     EngineThread thread_;  // last: it stops before anything it uses goes
 };

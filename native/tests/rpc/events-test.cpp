@@ -159,6 +159,7 @@ TEST_F(Events, ALostNextStageIsNamedAndAStreamMadeAgainIsTold) {
         ASSERT_EQ(execute.executed(), 0);
         execute.cancel();
         execute.end();
+        EXPECT_EQ(results.end().error_code(), grpc::StatusCode::ABORTED);  // the head and the tail have heard of it
     }
     EXPECT_EQ(lines("next_stage_reconnected").size(), 0u);
     ResultsCall again(conversation, conversation.sequence);
