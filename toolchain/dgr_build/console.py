@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -19,9 +20,10 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from dgr_build.errors import DgrError
 
@@ -74,14 +76,31 @@ def result_json(data: object) -> None:
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table as the result."""
-    grid = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    # A pipe has no width: wrapped names would be of no use to whoever reads it.
+    out = _out if _out.is_terminal else Console(width=_PIPE_WIDTH, highlight=False)
+    out.print(_grid(title, columns, rows))
+
+
+@contextmanager
+def live_table(title: str, columns: Sequence[str]) -> Iterator[Callable[[Sequence[Sequence[str]]], None]]:
+    """Yield a function that shows the rows of a table in the place of those before.
+
+    Where there is no terminal, each table is printed below the one before.
+    """
+    if not _out.is_terminal:
+        yield lambda rows: table(title, columns, rows)
+        return
+    with Live(_grid(title, columns, ()), console=_out, auto_refresh=False) as live:
+        yield lambda rows: live.update(_grid(title, columns, rows), refresh=True)
+
+
+def _grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    grid = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         grid.add_column(column, overflow="fold")
     for row in rows:
-        grid.add_row(*row)
-    # A pipe has no width: wrapped names would be of no use to whoever reads it.
-    out = _out if _out.is_terminal else Console(width=_PIPE_WIDTH, highlight=False)
-    out.print(grid)
+        grid.add_row(*(Text(cell) for cell in row))  # brackets are brackets here, no markup
+    return grid
 
 
 def facts(pairs: Mapping[str, object]) -> None:

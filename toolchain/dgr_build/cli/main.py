@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _REFUSALS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 GROUPS = (
-    "source", "patch", "doctor", "env", "lane", "matrix", "model", "run", "certs", "evidence", "bench",
+    "source", "patch", "doctor", "env", "lane", "matrix", "model", "run", "top", "certs", "evidence", "bench",
     "test", "fuzz", "soak",
 )  # fmt: skip
 

@@ -123,7 +123,7 @@ def run(
     }
     request = RunRequest(
         recipe=recipe,
-        lanes=_names(lanes, "--lanes", "one lane for all stages, or one for each: --lanes vulkan,cpu"),
+        lanes=names(lanes, "--lanes", "one lane for all stages, or one for each: --lanes vulkan,cpu"),
         prompt=prompt,
         tokens=_ids(tokens),
         max_tokens=max_tokens,
@@ -132,7 +132,7 @@ def run(
         results=results.value if results else None,
         sampling={name: value for name, value in sampling.items() if value is not None},
         tls=tls,
-        at=_names(at, "--at", "one address for each stage, from head to tail: --at HOST:PORT,HOST:PORT"),
+        at=names(at, "--at", "one address for each stage, from head to tail: --at HOST:PORT,HOST:PORT"),
         on_text=(lambda _: None) if as_json else console.stream,
         on_end=(lambda: None) if as_json else (lambda: console.stream("\n")),
     )
@@ -164,7 +164,12 @@ def show(outcome: RunOutcome) -> None:
     console.facts(pairs)
 
 
-def _names(text: str, option: str, legal: str) -> tuple[str, ...]:
+def names(text: str, option: str, legal: str) -> tuple[str, ...]:
+    """Return what stands between the commas of an option's value.
+
+    Raises:
+        UsageError: nothing stands between two of them; `legal` says what should.
+    """
     names = tuple(name.strip() for name in text.split(",")) if text else ()
     if not all(names):
         raise UsageError(f"{option} {text!r} leaves one out", remedy=f"give {legal}")

@@ -117,7 +117,7 @@ def workers(
     if tls is not None:
         tls.credentials()  # before anything is started
     with ExitStack() as stack:
-        folder = stack.enter_context(staging(ws.root / "run", recipe.name))
+        folder = stack.enter_context(staging(_folder(ws), recipe.name))
         started: list[tuple[Stage, Child, Path, Path]] = []
         for stage in recipe.stages:
             log, port = logs / f"{stage.name}.log", folder / f"{stage.name}.port"
@@ -151,6 +151,32 @@ def workers(
         except RouteError as error:
             error.cause = "\n".join([error.cause, *_ended(serving)])
             raise
+
+
+def running(ws: Workspace, recipe: Recipe) -> list[str]:
+    """Return the addresses of the workers that run for a recipe from this clone, from head to tail.
+
+    Of several such routes it is the one that was started last. Empty where there is none.
+    """
+    folders = [
+        folder for folder in _folder(ws).glob(f".staging-{recipe.name}-*") if _complete(folder, recipe)
+    ]
+    if not folders:
+        return []
+    last = max(folders, key=lambda folder: folder.stat().st_mtime_ns)
+    return [_address(last / f"{stage.name}.port") for stage in recipe.stages]
+
+
+def _complete(folder: Path, recipe: Recipe) -> bool:
+    return all((folder / f"{stage.name}.port").is_file() for stage in recipe.stages)
+
+
+def _folder(ws: Workspace) -> Path:
+    return ws.root / "run"
+
+
+def _address(port: Path) -> str:
+    return f"127.0.0.1:{port.read_text().strip()}"
 
 
 def started_again(worker: WorkerProcess) -> WorkerProcess:
@@ -194,7 +220,7 @@ def _wait_for_port(stage: Stage, child: Child, log: Path, port: Path, deadline: 
     while not port.exists():
         _require_alive(stage, child, log, deadline)
         time.sleep(_POLL_S)
-    return f"127.0.0.1:{port.read_text().strip()}"
+    return _address(port)
 
 
 def _wait_for_health(stage: Stage, child: Child, log: Path, opened: Any, deadline: float) -> None:
