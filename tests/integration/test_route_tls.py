@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 import time
 
@@ -20,6 +19,8 @@ from dgr_build.route.client import RouteClient
 from dgr_build.route.dev_certificates import make_dev_certificates
 from dgr_build.route.program import Program
 from dgr_build.route.tls import ClientTls
+
+from .page_script import free_port, run_page
 
 _RECIPE = "llama-tiny-2stage"
 _START_S = 60
@@ -174,30 +175,13 @@ def test_a_next_stage_that_is_not_on_the_list_is_refused_by_name(start_worker, t
         assert np.isfinite(session.run(on_the_wire.prompt(8))).all()
 
 
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 def test_the_commands_of_the_page_for_operators_work_as_they_are(project_workspace, built_cpu_lane, tmp_path):
-    page = (project_workspace.project / "docs" / "workers.md").read_text()
-    section = page.split("## Two workers with mutual TLS")[1].split("\n#")[0]
-    script = "set -eu\n" + "".join(block.split("```")[0] for block in section.split("```sh\n")[1:])
-    for stated, ours in (
-        ("CERTS=certs", f"CERTS='{tmp_path / 'certs'}'"), ("7001", _free_port()), ("7002", _free_port()),
+    replaced = [
+        ("CERTS=certs", f"CERTS='{tmp_path / 'certs'}'"), ("7001", free_port()), ("7002", free_port()),
         (".dgr/build/cpu/bin/dgr-shard-worker", f"'{built_cpu_lane.worker}'"),
-    ):  # fmt: skip
-        assert stated in script
-        script = script.replace(stated, ours)
-    log = tmp_path / "log"
-    with log.open("wb") as out:
-        shell = Child(["sh", "-c", script], cwd=project_workspace.project, stdout=out, stderr=out)
-    try:
-        code = shell.wait(180)
-    finally:
-        shell.stop()
-    said = log.read_text()
+    ]  # fmt: skip
+    project, log = project_workspace.project, tmp_path / "log"
+    code, said = run_page(project, "workers.md", "Two workers with mutual TLS", replaced, log)
     assert code == 0, said
     assert "mutual TLS" in said
     assert "equal the whole model's, max |d| = 0" in said
