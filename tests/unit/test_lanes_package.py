@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dgr_build.errors import CheckError, UsageError
 from dgr_build.lanes.package import Subject, check_subject, package_version
-from dgr_build.lanes.package_licenses import archive_licenses
+from dgr_build.lanes.package_licenses import linked_licenses
 from dgr_build.lanes.package_tar import make_tar
 from dgr_build.lanes.package_target import Target, platform_tag, read_target
 from dgr_build.lanes.package_wheel import make_wheel
@@ -333,15 +333,25 @@ def test_packing_again_replaces_the_package_of_the_same_name(subject, tmp_path):
         assert package.read_bytes() == good
 
 
-def test_the_license_of_a_package_goes_with_each_archive_of_it(tmp_path):
+def test_the_license_of_a_package_goes_with_each_archive_and_header_of_it(tmp_path):
     info, docs, lib = (tmp_path / path for path in ("var/lib/dpkg/info", "usr/share/doc", "usr/lib"))
-    for folder in (info, docs / "libgrpc-dev", docs / "zlib1g-dev", docs / "unused", lib):
+    for folder in (
+        info,
+        docs / "libgrpc-dev",
+        docs / "zlib1g-dev",
+        docs / "unused",
+        docs / "libspdlog-dev",
+        lib,
+    ):
         folder.mkdir(parents=True)
     (info / "libgrpc-dev:amd64.list").write_text("/.\n/usr/lib/libgrpc.a\n/usr/lib/libgpr.a\n")
     (info / "zlib1g-dev.list").write_text("/lib/libz.a\n")
+    (info / "libspdlog-dev:amd64.list").write_text("/usr/include/spdlog/spdlog.h\n")
     (info / "unused.list").write_text("/usr/lib/libunused.a\n")
     for folder in docs.iterdir():
         (folder / "copyright").write_text(folder.name)
     archives = [lib / name for name in ("libgrpc.a", "libgpr.a", "libz.a", "libmine.a")]
-    found = archive_licenses(archives, tmp_path)
-    assert found == {name: docs / name / "copyright" for name in ("libgrpc-dev", "zlib1g-dev")}
+    found = linked_licenses(archives, tmp_path)
+    assert found == {
+        name: docs / name / "copyright" for name in ("libgrpc-dev", "libspdlog-dev", "zlib1g-dev")
+    }

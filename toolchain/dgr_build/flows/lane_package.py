@@ -9,7 +9,7 @@ from dgr_build import console
 from dgr_build.lanes.archives import known_archives
 from dgr_build.lanes.inspect import program_facts
 from dgr_build.lanes.package import Subject, package_version
-from dgr_build.lanes.package_licenses import archive_licenses
+from dgr_build.lanes.package_licenses import linked_licenses
 from dgr_build.lanes.package_tar import make_tar
 from dgr_build.lanes.package_wheel import make_wheel
 
@@ -48,7 +48,7 @@ def subject_of(here: BuiltHere) -> Subject:
     archives = known_archives(ws, planned.chosen.environment, toolchain, planned.worker.variables)
     root = made.root if made.kind == "sysroot" and made.root is not None else Path("/")
     licenses = {"dgr-build": ws.project / "LICENSE", "llama.cpp": ws.source / "LICENSE"}
-    licenses |= archive_licenses([Path(path) for path in archives], root)
+    licenses |= linked_licenses([Path(path) for path in archives], root)
     return Subject(
         lane=built.lane,
         lane_digest=built.digest,

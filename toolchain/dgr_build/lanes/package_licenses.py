@@ -1,4 +1,4 @@
-"""The licenses of the libraries that were linked into a worker, as Debian's packages carry them."""
+"""The licenses of the libraries that are in a worker, as Debian's packages carry them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def archive_licenses(archives: Sequence[Path], root: Path) -> dict[str, Path]:
-    """Return the license files of the packages that archives were installed by, by the packages' names.
+# Of these nothing is linked: the worker is compiled with what their headers say.
+_HEADERS = ("/usr/include/CLI/CLI.hpp", "/usr/include/fmt/format.h", "/usr/include/spdlog/spdlog.h")
+
+
+def linked_licenses(archives: Sequence[Path], root: Path) -> dict[str, Path]:
+    """Return the license files of the packages that went into a worker, by the packages' names.
+
+    These are the packages that archives were installed by, and those that are headers alone.
 
     Archives of no package (built by hand, another system) are left out.
 
@@ -18,7 +24,7 @@ def archive_licenses(archives: Sequence[Path], root: Path) -> dict[str, Path]:
         archives: static libraries below `root`.
         root: of the file system whose dpkg installed them: / or a sysroot.
     """
-    sought = {f"/{path.relative_to(root)}" for path in archives}
+    sought = {f"/{path.relative_to(root)}" for path in archives} | set(_HEADERS)
     sought |= {name.removeprefix("/usr") for name in sought}  # installed through /lib, a link to /usr/lib
     found: dict[str, Path] = {}
     for listing in sorted((root / "var" / "lib" / "dpkg" / "info").glob("*.list")):
