@@ -36,7 +36,7 @@ private:
     const int64_t                   burst_;
     const std::chrono::milliseconds interval_;
     std::mutex                      mutex_;
-    Instant                         paid_until_ = Instant::min() + std::chrono::hours(1);
+    Instant                         paid_until_ = Instant::min();
     uint64_t                        held_back_ = 0;
 };
 

@@ -4,7 +4,7 @@
 
 namespace dgr {
 
-StageSnapshot read(const StageCounters & counters) {
+StageSnapshot read_counters(const StageCounters & counters) {
     StageSnapshot out;
     uint64_t rejected = 0, busy_us = 0, waited_us = 0;
     for (size_t i = 0; i < out.refused.size(); ++i) {

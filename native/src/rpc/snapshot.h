@@ -20,6 +20,6 @@ struct StageSnapshot {
 };
 
 // Reads the counters once, and sets what of the status comes from them.
-StageSnapshot read(const StageCounters & counters);
+StageSnapshot read_counters(const StageCounters & counters);
 
 }  // namespace dgr

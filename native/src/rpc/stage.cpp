@@ -35,7 +35,7 @@ Stage::Stage(std::unique_ptr<ShardEngine> engine, const BuildInfo & build, const
 }
 
 StageSnapshot Stage::snapshot() const {
-    StageSnapshot snapshot = read(counters_);
+    StageSnapshot snapshot = read_counters(counters_);
     wire::StatusResponse & out = snapshot.status;
     out.set_schema_version(1);
     out.set_instance(identity_.instance());
