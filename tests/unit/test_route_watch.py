@@ -103,7 +103,7 @@ def test_stages_that_do_not_answer_are_shown_in_time_beside_those_that_do(stage)
     assert [look.state for look in (gone, here, mute)] == ["no answer", "serving", "no answer"]
     assert gone.problem.startswith("UNAVAILABLE")
     assert mute.problem.partition(":")[0] in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
-    assert top.row(gone)[:3] == ["?", closed, "no answer"]
+    assert top.row(gone)[:4] == ["?", closed, "no answer", "UNAVAILABLE"]
     assert len(top.row(gone)) == len(top.row(here)) == len(top.COLUMNS)
 
 

@@ -21,7 +21,6 @@ COLUMNS = (
     "stage", "address", "state", "health", "load", "queue", "tokens/s", "in/s", "out/s", "sessions", "epoch",
     "memory",
 )  # fmt: skip
-_PROBLEM = 60  # characters; all of it is in the JSON
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -70,7 +69,8 @@ def stages_of(
 def row(look: Look) -> list[str]:
     """Return the cells of a stage, in the order of COLUMNS."""
     if look.problem:
-        return ["?", look.address, look.state, look.problem[:_PROBLEM], *[""] * (len(COLUMNS) - 4)]
+        code = look.problem.partition(":")[0]  # the rest would be wrapped; it is in the JSON
+        return ["?", look.address, look.state, code, *[""] * (len(COLUMNS) - 4)]
     status, rates = look.status, look.rates
     load, tokens, into, out = ("", "", "", "")
     if rates is not None:
