@@ -35,6 +35,9 @@ void EngineThread::post(std::function<void()> task) {
     }
 }
 
+// Time stands still: no lease ever ends.
+void EngineThread::ring_at(Instant) {}
+
 size_t EngineThread::queued() const {
     return tasks_.size();
 }

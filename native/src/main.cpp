@@ -1,4 +1,4 @@
-// dgr-shard-worker: loads a layer range, serves it, and on SIGTERM finishes the running frame and ends with 0.
+// dgr-shard-worker: loads a layer range and serves it. On SIGTERM open sessions may go on for a while; then it ends with 0.
 //
 // Exit codes are those of the toolchain: 0 done, 2 usage, 9 artifact, 10 worker failed.
 
@@ -123,6 +123,7 @@ dgr::ServerOptions server_options(const dgr::Options & options) {
     server.mode                 = options.join ? dgr::Mode::throughput : dgr::Mode::exact;
     server.allowed_next         = dgr::AllowList(options.allow_next);
     server.insecure_plaintext   = options.insecure_plaintext;
+    server.limits.lease         = std::chrono::milliseconds(static_cast<int64_t>(options.lease_seconds * 1000));
     server.build.lane           = facts.lane;
     server.build.lane_digest    = facts.lane_digest;
     server.build.commit         = facts.commit;
@@ -131,6 +132,19 @@ dgr::ServerOptions server_options(const dgr::Options & options) {
     server.build.upstream_build = facts.upstream_build;
     server.build.version        = dgr::WORKER_VERSION;
     return server;
+}
+
+// Whether a signal has come; it is not told again. SIGHUP means nothing any more.
+bool signalled(const sigset_t & signals) {
+    sigset_t pending;
+    int signal = 0;
+    sigpending(&pending);
+    for (const int one : {SIGTERM, SIGINT}) {
+        if (sigismember(&signals, one) != 0 && sigismember(&pending, one) != 0) {
+            return sigwait(&signals, &signal) == 0;
+        }
+    }
+    return false;
 }
 
 // Returns when the worker is told to stop.
@@ -186,8 +200,15 @@ int serve(const dgr::Options & options, const sigset_t & signals) {
             "name another --port-file");
     }
     wait_for_stop(signals, certificates.get());
-    log_event(LogLevel::info, "draining", {{"at_most_ms", options.drain_ms}});
-    server.drain(std::chrono::milliseconds(options.drain_ms));
+    log_event(LogLevel::info, "draining", {{"at_most_s", options.drain_seconds}});
+    dgr::Drain how;
+    how.sessions = std::chrono::milliseconds(static_cast<int64_t>(options.drain_seconds * 1000));
+    how.call     = std::chrono::milliseconds(options.call_ms);
+    how.hurry    = [&signals] { return signalled(signals); };
+    if (!server.drain(how)) {
+        log_event(LogLevel::warning, "call_left", {{"cause", "the call that runs does not end"}, {"waited_ms", options.call_ms}});
+        std::_Exit(0);
+    }
     return 0;
 }
 

@@ -58,12 +58,16 @@ Options parse_options(int argc, char ** argv, int & exit_code) {
     app.add_option("--mode", mode, "exact: a call computes one frame, and bits depend on nothing else; throughput: a call joins frames of several sessions")
         ->check(CLI::IsMember({"exact", "throughput"}))->capture_default_str();
     add_transport_options(app, options);
+    app.add_option("--drain-seconds", options.drain_seconds, "How long open sessions may go on after SIGTERM; new ones are refused, and a second SIGTERM ends it")
+        ->check(CLI::Range(0.0, 1e6))->capture_default_str();
+    app.add_option("--drain-call-ms", options.call_ms, "How long the call that runs may then take to finish")->capture_default_str();
+    app.add_option("--lease-seconds", options.lease_seconds, "How long a client may be silent before its session is dropped")
+        ->check(CLI::Range(0.05, 1e6))->capture_default_str();
     app.add_option("--metrics-listen", options.metrics_listen, "Address and port where Prometheus finds /metrics; off by default");
     app.add_flag("--metrics-beyond-loopback", options.metrics_beyond_loopback, "Tell metrics to everyone who reaches the port");
     app.add_option("--log-format", log_format, "How events are told on stderr, one a line")->check(CLI::IsMember({"text", "json"}))->capture_default_str();
     app.add_option("--log-level", log_level, "The least level that is told")
         ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))->capture_default_str();
-    app.add_option("--drain-ms", options.drain_ms, "How long a running frame may take to finish on SIGTERM")->capture_default_str();
     app.add_flag("--version", options.show_version, "Print what this worker was built from");
     app.add_flag("--list-devices", options.list_devices, "Print the devices that this build finds here");
     app.add_flag("--json", options.json, "With --version or --list-devices: as JSON");

@@ -20,7 +20,9 @@ struct Options {
     TlsFiles          tls;
     std::vector<std::string> allow_next;
     bool              insecure_plaintext = false;
-    uint32_t          drain_ms = 10000;
+    double            drain_seconds = 10;
+    uint32_t          call_ms = 10000;
+    double            lease_seconds = 60;
     LogSettings       log;
     std::string       metrics_listen;  // empty: none
     bool              metrics_beyond_loopback = false;

@@ -37,6 +37,7 @@ public:
         std::atomic<int>  executed{0};  // frames
         std::atomic<int>  calls{0};     // of the engine; each executes one frame or several
         std::atomic<int>  refused_slot{-1};
+        std::atomic<int>  open_slots{0};
     };
 
     FakeEngine(const FakeSettings & settings, std::shared_ptr<Knobs> knobs) : settings_(settings), knobs_(std::move(knobs)) {
@@ -59,6 +60,7 @@ public:
         for (uint32_t slot = 0; n_ctx <= settings_.n_ctx && slot < settings_.slots; ++slot) {
             if (ids_.count(slot) == 0) {
                 ids_[slot] = {};
+                ++knobs_->open_slots;
                 return static_cast<int32_t>(slot);
             }
         }
@@ -69,7 +71,7 @@ public:
     uint32_t slot_n_ctx(uint32_t) const override { return settings_.n_ctx; }
     uint32_t position(uint32_t slot) const override { return static_cast<uint32_t>(ids_.at(slot).size()); }
     void     close(uint32_t slot) override {
-        ids_.erase(slot);
+        knobs_->open_slots -= static_cast<int>(ids_.erase(slot));
         seeds_.erase(slot);
     }
     void sample_with(uint32_t slot, const Sampling & sampling) override { seeds_[slot] = sampling.seed; }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import time
 
 import grpc
 import numpy as np
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 _CODE = grpc.StatusCode
 _CUTS = (14, 29)
@@ -430,12 +432,49 @@ def test_status_counts_what_ran(route, on_the_wire, prompt):
 # ---------------------------------------- starting and stopping
 
 
-def test_sigterm_drains_and_ends_with_0(start_worker, tiny, on_the_wire, prompt):
-    worker = start_worker(tiny("llama"), 0, 12).ready()
+@pytest.mark.parametrize("end", ["close", "time", "second signal"])
+def test_sigterm_lets_open_sessions_go_on_refuses_new_ones_and_ends_with_0(
+    start_worker, tiny, on_the_wire, prompt, end
+):
+    seconds = 2 if end == "time" else 600
+    worker = start_worker(tiny("llama"), 0, 12, drain_seconds=seconds).ready()
     session = on_the_wire.Session([worker])
     session.run(prompt[:64])
     worker.child.signal(signal.SIGTERM)
+    while not worker.status.draining:
+        pass
+    session.run(prompt[64:])
+    with pytest.raises(on_the_wire.Refused) as refused:
+        on_the_wire.Session([worker])
+    assert refused.value.code is _CODE.UNAVAILABLE
+    if end == "close":
+        session.close()
+    if end == "second signal":
+        worker.child.signal(signal.SIGINT)
     assert worker.child.wait(20) == 0
+
+
+def test_health_is_told_for_the_range(workers):
+    stub = health_pb2_grpc.HealthStub(workers[1].channel)
+    known = health_pb2.HealthCheckRequest(service="dgr.shard.v1.Shard/14-29")
+    assert stub.Check(known, timeout=10).status == health_pb2.HealthCheckResponse.SERVING
+    with pytest.raises(grpc.RpcError) as refused:
+        stub.Check(health_pb2.HealthCheckRequest(service="dgr.shard.v1.Shard/0-14"), timeout=10)
+    assert refused.value.code() is _CODE.NOT_FOUND
+
+
+def test_a_client_that_is_silent_loses_its_slot_after_a_lease(start_worker, tiny, on_the_wire, prompt):
+    worker = start_worker(tiny("llama"), 0, 12, slots=1, lease_seconds=0.5).ready()
+    assert worker.about.limits.lease_ms == 500
+    gone = on_the_wire.Session([worker])
+    gone.run(prompt[:64])
+    for stream in (gone.execute, gone.results):
+        stream.cancel()
+    deadline = time.monotonic() + 20
+    while not worker.status.slots_free:
+        assert time.monotonic() < deadline
+    with on_the_wire.Session([worker]) as after:
+        after.run(prompt)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.7:0", "example.invalid:0", "127.0.0.1"])

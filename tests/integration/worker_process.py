@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -106,4 +107,5 @@ class Worker:
     def stop(self):
         if hasattr(self, "channel"):
             self.channel.close()
+        self.child.signal(signal.SIGTERM)  # and once more by stop(), for sessions that a test left open
         return self.child.stop()

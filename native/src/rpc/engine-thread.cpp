@@ -26,9 +26,28 @@ void EngineThread::post(std::function<void()> task) {
     wake_.notify_one();
 }
 
+void EngineThread::ring_at(Instant at) {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (alarm_ && *alarm_ <= at) {
+            return;
+        }
+        alarm_ = at;
+    }
+    wake_.notify_one();
+}
+
 size_t EngineThread::queued() const {
     std::lock_guard<std::mutex> lock(mutex_);
     return tasks_.size();
+}
+
+void EngineThread::ring_if_due() {
+    const Instant now = std::chrono::steady_clock::now();
+    if (alarm_ && *alarm_ <= now && !stopping_) {
+        alarm_.reset();
+        tasks_.push_back([this, now] { on_alarm_(now); });
+    }
 }
 
 void EngineThread::run() {
@@ -36,7 +55,16 @@ void EngineThread::run() {
         std::function<void()> task;
         {
             std::unique_lock<std::mutex> lock(mutex_);
-            wake_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+            ring_if_due();
+            while (!stopping_ && tasks_.empty()) {
+                if (alarm_) {
+                    const Instant until = *alarm_;  // it may be moved meanwhile
+                    wake_.wait_until(lock, until);
+                } else {
+                    wake_.wait(lock);
+                }
+                ring_if_due();
+            }
             if (tasks_.empty()) {
                 return;
             }

@@ -10,8 +10,12 @@
 #include <future>
 #include <mutex>
 #include <stdexcept>
+#include <thread>
 
 namespace dgr {
+
+static constexpr auto POLL        = std::chrono::milliseconds(20);
+static constexpr auto STREAMS_END = std::chrono::seconds(1);  // for answers on their way to readers
 
 static void enable_plugins() {
     static std::once_flag once;
@@ -24,11 +28,11 @@ static void enable_plugins() {
 ShardServer::ShardServer(std::unique_ptr<ShardEngine> engine, ServerOptions options)
     : options_(std::move(options)),
       stage_(std::make_shared<Stage>(std::move(engine), options_.build, options_.artifact_digest, options_.mode,
-          NextStages{options_.allowed_next, options_.certificates})),
+          NextStages{options_.allowed_next, options_.certificates}, options_.limits)),
       service_(std::make_unique<ShardService>(stage_)) {}
 
 ShardServer::~ShardServer() {
-    drain(std::chrono::seconds(1));
+    drain({});
 }
 
 // What crosses the network is as private as the prompt.
@@ -82,6 +86,7 @@ void ShardServer::start() {
         throw std::runtime_error("cannot listen on " + options_.listen + "; is the port taken?");
     }
     server_->GetHealthCheckService()->SetServingStatus(true);
+    server_->GetHealthCheckService()->SetServingStatus(health_name(), true);
 }
 
 const wire::DescribeResponse & ShardServer::identity() const {
@@ -92,13 +97,30 @@ StageSnapshot ShardServer::snapshot() const {
     return stage_->snapshot();
 }
 
-void ShardServer::drain(std::chrono::milliseconds bound) {
+std::string ShardServer::health_name() const {
+    const wire::LayerRange & range = stage_->identity().range();
+    return "dgr.shard.v1.Shard/" + std::to_string(range.first()) + "-" + std::to_string(range.last());
+}
+
+static void wait_for_sessions(const Stage & stage, const Drain & how) {
+    const Instant deadline = std::chrono::steady_clock::now() + how.sessions;
+    while (std::chrono::steady_clock::now() < deadline && !(how.hurry && how.hurry())) {
+        const wire::StatusResponse status = stage.status();
+        if (status.slots_free() == status.slots_total()) {
+            return;
+        }
+        std::this_thread::sleep_for(POLL);
+    }
+}
+
+bool ShardServer::drain(const Drain & how) {
     if (!server_) {
         stage_->stop();
-        return;
+        return true;
     }
-    const auto deadline = std::chrono::system_clock::now() + bound;
     server_->GetHealthCheckService()->SetServingStatus(false);
+    stage_->refuse_sessions();
+    wait_for_sessions(*stage_, how);
     stage_->refuse_new_work();
     auto idle = std::make_shared<std::promise<void>>();
     std::future<void> reached = idle->get_future();
@@ -106,11 +128,15 @@ void ShardServer::drain(std::chrono::milliseconds bound) {
         stage->end_all();
         idle->set_value();
     });
-    reached.wait_until(deadline);
-    server_->Shutdown(deadline);
+    if (reached.wait_for(how.call) != std::future_status::ready) {
+        (void) server_.release();  // its calls wait for the engine, and would be waited for
+        return false;
+    }
+    server_->Shutdown(std::chrono::system_clock::now() + STREAMS_END);
     server_->Wait();
     stage_->stop();
     server_.reset();
+    return true;
 }
 
 }  // namespace dgr

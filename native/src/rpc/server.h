@@ -6,9 +6,11 @@
 #include "rpc/address.h"
 #include "rpc/certificates.h"
 #include "rpc/describe.h"
+#include "rpc/limits.h"
 #include "rpc/snapshot.h"
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -30,6 +32,14 @@ struct ServerOptions {
     AllowList   allowed_next;
     bool        insecure_plaintext = false;  // plaintext may leave this machine
     std::shared_ptr<const Certificates> certificates;  // none: plaintext
+    StageLimits limits;
+};
+
+// How a worker ends.
+struct Drain {
+    std::chrono::milliseconds sessions{0};  // for so long, those that are open may go on and close; new ones are refused
+    std::chrono::milliseconds call{10000};  // then, for so long, the call that runs may take to finish
+    std::function<bool()>     hurry;        // asked now and then; once true, the first of both is over
 };
 
 // Throws std::invalid_argument for an address that is none, or that plaintext would leave this machine by. Can be asked
@@ -54,8 +64,12 @@ public:
     const wire::DescribeResponse & identity() const;
     StageSnapshot snapshot() const;
 
-    // Refuses new work, lets the running frame finish for at most `bound`, and ends every session and stream.
-    void drain(std::chrono::milliseconds bound);
+    // Refuses new sessions, then new frames, and ends every session and stream. Takes no longer than `how` says, and a
+    // second. False: the engine still computes; the process can only end without unwinding.
+    bool drain(const Drain & how);
+
+    // The name by which grpc.health.v1 knows a range: "dgr.shard.v1.Shard/FIRST-LAST".
+    std::string health_name() const;
 
 private:
     ServerOptions                 options_;

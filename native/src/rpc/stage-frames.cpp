@@ -26,7 +26,7 @@ void Stage::frame(const std::shared_ptr<ExecuteStream> & stream, const Arrival &
             "session or epoch is not that of the hello", stream->session + " at epoch " + std::to_string(stream->epoch)));
         return;
     }
-    if (draining_) {
+    if (ending_) {
         refuse(*stream, sequence, Refusal::draining, failure(*session, identity_.range(), StatusCode::UNAVAILABLE, "draining"));
         return;
     }
@@ -264,8 +264,13 @@ void Stage::next_response(const std::string & id, uint64_t epoch, const wire::Ex
     if (session == nullptr || session->epoch != epoch) {
         return;
     }
+    renew(id);
     if (response.has_executed()) {
+        const bool repeated = session->kept.empty() || response.executed().sequence() < session->kept.front().sequence;
         session->release(response.executed().sequence());
+        if (repeated && session->next_sequence > 0 && streams_[id].upstream) {
+            executed(*streams_[id].upstream, session->next_sequence - 1);  // a sign of life, for those before us too
+        }
         resume(id);
     } else if (response.has_result()) {
         deliver(std::make_shared<wire::Result>(response.result()), *session);

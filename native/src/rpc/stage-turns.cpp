@@ -76,6 +76,7 @@ void Stage::run_queued() {
     }
     run_ready(ready);
     for (const Turn & turn : taken) {
+        renew(turn.stream->session);  // the call may have taken long
         resume(turn.stream->session);
     }
     post_turn();

@@ -23,7 +23,7 @@ static std::string random_instance() {
 }
 
 Stage::Stage(std::unique_ptr<ShardEngine> engine, const BuildInfo & build, const std::string & artifact_digest, Mode mode,
-    NextStages next_stages)
+    NextStages next_stages, const StageLimits & limits)
     : engine_(std::move(engine)), mode_(mode), next_stages_(std::move(next_stages)) {
     const EngineDescription & description = engine_->describe();
     digest_from_hex(artifact_digest);  // refuses anything else
@@ -31,6 +31,9 @@ Stage::Stage(std::unique_ptr<ShardEngine> engine, const BuildInfo & build, const
     events_        = std::make_unique<StageEvents>(identity_.range());
     rules_         = {description.is_head(), description.is_tail(), description.numerics.n_ubatch, description.n_vocab, description.boundary.width};
     message_limit_ = max_message_bytes(description);
+    limits_        = limits;
+    state_limits(*identity_.mutable_limits(), limits_, description);
+    thread_.on_alarm([this](Instant at) { expire_leases(at); });
     count_sessions();
 }
 
@@ -126,6 +129,7 @@ grpc::Status Stage::open(const wire::OpenSessionRequest & request, wire::OpenSes
     response.set_prefix_hash(std::string(as_bytes(session.prefix)));
     table_.put(std::move(session));
     count_sessions();
+    renew_and_watch(request.session());
     return grpc::Status::OK;
 }
 
@@ -205,6 +209,9 @@ void Stage::take(const std::shared_ptr<ExecuteStream> & stream, const Arrival & 
         return;
     }
     const wire::ExecuteRequest & request = *arrival.request;
+    if (request.has_frame()) {
+        renew(stream->session);
+    }
     if (request.has_hello() && stream->session.empty()) {
         hello(stream, request);
     } else if (request.has_frame() && !stream->session.empty()) {
@@ -213,6 +220,7 @@ void Stage::take(const std::shared_ptr<ExecuteStream> & stream, const Arrival & 
         refuse(*stream, request.frame().sequence(), Refusal::order,
             rejected(StatusCode::INVALID_ARGUMENT, "body", "out of order", "one hello, then frames"));
     }
+    renew(stream->session);  // after a hello; after a frame that may have computed for long
     stream->dealt_with();
 }
 
@@ -309,6 +317,7 @@ void Stage::stream_gone(const std::shared_ptr<ExecuteStream> & stream) {
     }
     Streams & streams = found->second;
     streams.upstream.reset();
+    renew_and_watch(stream->session);
     if (streams.next) {
         streams.next->cancel();
         streams.next.reset();
@@ -349,6 +358,7 @@ void Stage::attach_results(const std::shared_ptr<ResultsStream> & stream, const 
     if (streams.results) {
         streams.results->gate.end({StatusCode::ABORTED, "displaced by a newer Results of this session"});
     }
+    renew(session->id);
     stream->from_sequence = request.from_sequence();
     streams.results = stream;
     wire::ResultsResponse ready;
@@ -365,6 +375,7 @@ void Stage::results_gone(const std::shared_ptr<ResultsStream> & stream) {
     for (auto & [id, streams] : streams_) {
         if (streams.results == stream) {
             streams.results.reset();
+            renew_and_watch(id);
         }
     }
 }

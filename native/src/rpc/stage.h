@@ -7,6 +7,7 @@
 #include "rpc/describe.h"
 #include "rpc/engine-thread.h"
 #include "rpc/execute.h"
+#include "rpc/limits.h"
 #include "rpc/next-stage.h"
 #include "rpc/results.h"
 #include "rpc/snapshot.h"
@@ -28,7 +29,7 @@ namespace dgr {
 class Stage : public std::enable_shared_from_this<Stage> {
 public:
     Stage(std::unique_ptr<ShardEngine> engine, const BuildInfo & build, const std::string & artifact_digest, Mode mode,
-          NextStages next_stages);
+          NextStages next_stages, const StageLimits & limits = {});
 
     // ---- any thread
     void post(std::function<void()> task) { thread_.post(std::move(task)); }
@@ -39,7 +40,8 @@ public:
     const NextStages & next_stages() const { return next_stages_; }
     std::shared_ptr<grpc::Channel> connect_next(const std::string & address) const { return connect(address, next_stages_, message_limit_); }
     StageEvents & events() { return *events_; }
-    void refuse_new_work() { draining_ = true; }
+    void refuse_sessions() { draining_ = true; }
+    void refuse_new_work() { draining_ = ending_ = true; }  // frames too
     void stop() { thread_.stop(); }
 
     // ---- engine thread
@@ -111,6 +113,14 @@ private:
     grpc::Status failure(const Session & session, const wire::LayerRange & range, grpc::StatusCode code, const std::string & cause) const;
     grpc::Status miss(const Session * session, const std::string & reason) const;
     void drop(std::string id, const grpc::Status & status);  // ends the epoch and gives the slot back
+
+    // ---- stage-leases.cpp
+    void renew(const std::string & id);           // a sign of life
+    void renew_and_watch(const std::string & id); // one after which the lease may end sooner than before
+    Instant lease_end(const Session & session) const;
+    bool is_owed(const Session & session) const;
+    void expire_leases(Instant now);
+
     void count_sessions();
 
     std::unique_ptr<ShardEngine> engine_;
@@ -120,6 +130,7 @@ private:
     FrameRules                   rules_;
     uint64_t                     message_limit_ = 0;
     Mode                         mode_;
+    StageLimits                  limits_;
     SessionTable                 table_;
     std::deque<Turn>             turns_;  // in order of arrival, one a stream
     bool                         turn_comes_ = false;  // run_queued is posted
@@ -127,6 +138,7 @@ private:
 
     Instant started_ = std::chrono::steady_clock::now();
     std::atomic<bool>     draining_{false};
+    std::atomic<bool>     ending_{false};
     std::atomic<uint32_t> slots_free_{0};
     std::atomic<uint64_t> executed_frames_{0};
     std::atomic<uint64_t> executed_rows_{0};

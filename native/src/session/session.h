@@ -6,6 +6,7 @@
 #include "dgr/shard/v1/shard.pb.h"
 #include "session/prefix-hash.h"
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -40,6 +41,8 @@ struct Session {
     uint64_t next_sequence = 0;
     uint32_t next_position = 0;
     Digest   prefix{};
+
+    std::chrono::steady_clock::time_point last_sign{};  // of its client; see the lease rule in shard.proto
 
     std::deque<KeptAnswer> kept;  // consecutive sequences, the last is next_sequence - 1
 

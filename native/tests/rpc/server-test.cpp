@@ -55,6 +55,16 @@ TEST(Server, HealthSaysServing) {
     EXPECT_EQ(response, std::string("\x08\x01"));  // status: SERVING
 }
 
+TEST(Server, HealthKnowsTheRangeByName) {
+    Route route({0, 2, 4});
+    const std::string name = "dgr.shard.v1.Shard/2-4";
+    const std::string request = "\x0a" + std::string(1, static_cast<char>(name.size())) + name;
+    std::string response;
+    EXPECT_TRUE(call(route.tail().port, "/grpc.health.v1.Health/Check", request, response).ok());
+    EXPECT_EQ(response, std::string("\x08\x01"));  // status: SERVING
+    EXPECT_EQ(call(route.head().port, "/grpc.health.v1.Health/Check", request, response).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
 TEST(Server, ReflectionListsTheService) {
     Route route({0, 4});
     std::string response;
@@ -153,7 +163,7 @@ TEST(Server, DrainFinishesTheRunningFrameAndEndsInTime) {
     ASSERT_TRUE(eventually([&] { return route.head().knobs->executed == 1; }));
     auto drained = std::async(std::launch::async, [&] {
         const auto start = steady_clock::now();
-        route.head().server->drain(milliseconds(5000));
+        route.head().server->drain({milliseconds(0), milliseconds(5000), nullptr});
         return steady_clock::now() - start;
     });
     EXPECT_TRUE(results.next());
@@ -175,10 +185,65 @@ TEST(Server, DrainWithIdleStreamsEndsAtOnce) {
     execute.send(conversation.next({1}));
     ASSERT_TRUE(results.next());
     const auto start = steady_clock::now();
-    route.tail().server->drain(milliseconds(5000));
-    route.head().server->drain(milliseconds(5000));
+    route.tail().server->drain({milliseconds(0), milliseconds(5000), nullptr});
+    route.head().server->drain({milliseconds(0), milliseconds(5000), nullptr});
     EXPECT_LT(steady_clock::now() - start, milliseconds(3000));
     EXPECT_EQ(execute.end().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+// What a session that goes on while its worker drains may do, and a new one may not.
+static void expect_it_goes_on(Route & route, Conversation & conversation, ExecuteCall & execute, ResultsCall & results) {
+    ASSERT_TRUE(eventually([&] { return route.head().status().draining(); }));
+    Conversation late(route, "late");
+    EXPECT_EQ(late.open().error_code(), grpc::StatusCode::UNAVAILABLE);
+    execute.send(conversation.next({2}));
+    EXPECT_TRUE(results.next());
+}
+
+TEST(Server, WhileItDrainsOpenSessionsGoOnAndTheLastToCloseEndsIt) {
+    Route route({0, 4});
+    Conversation conversation(route, "going-on");
+    ASSERT_TRUE(conversation.open().ok());
+    ResultsCall results(conversation);
+    ExecuteCall execute(conversation);
+    execute.send(conversation.next({1}));
+    ASSERT_TRUE(results.next());
+    auto drained = std::async(std::launch::async, [&] {
+        return route.head().server->drain({std::chrono::minutes(5), milliseconds(5000), nullptr});
+    });
+    expect_it_goes_on(route, conversation, execute, results);
+    conversation.close();
+    ASSERT_EQ(drained.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    EXPECT_TRUE(drained.get());
+}
+
+TEST(Server, ACallThatDoesNotEndIsNotWaitedFor) {
+    Route route({0, 4});
+    route.head().knobs->delay_ms = 2000;
+    Conversation conversation(route, "stuck");
+    ASSERT_TRUE(conversation.open().ok());
+    ExecuteCall execute(conversation);
+    execute.send(conversation.next({1}));
+    ASSERT_TRUE(eventually([&] { return route.head().knobs->executed == 1; }));
+    const auto start = steady_clock::now();
+    EXPECT_FALSE(route.head().server->drain({milliseconds(0), milliseconds(100), nullptr}));
+    EXPECT_LT(steady_clock::now() - start, milliseconds(1500));
+    execute.cancel();
+}
+
+TEST(Server, HurryEndsSessionsThatStillGoOn) {
+    Route route({0, 4});
+    Conversation conversation(route, "hurried");
+    ASSERT_TRUE(conversation.open().ok());
+    ExecuteCall execute(conversation);
+    std::atomic<bool> hurry{false};
+    auto drained = std::async(std::launch::async, [&] {
+        return route.head().server->drain({std::chrono::minutes(5), milliseconds(5000), [&] { return hurry.load(); }});
+    });
+    EXPECT_EQ(drained.wait_for(milliseconds(200)), std::future_status::timeout);
+    hurry = true;
+    EXPECT_EQ(execute.end().error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_TRUE(drained.get());
 }
 
 }  // namespace dgr
