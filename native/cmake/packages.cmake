@@ -37,8 +37,10 @@ function(dgr_static_group target)
     if(APPLE)
         target_link_libraries(${target} INTERFACE ${archives} ${shared} Threads::Threads)
     else()
+        # What nothing uses is not to be needed; not every compiler leaves it out by itself.
         target_link_libraries(${target} INTERFACE
-            -Wl,--start-group ${archives} -Wl,--end-group ${shared} Threads::Threads)
+            -Wl,--start-group ${archives} -Wl,--end-group
+            -Wl,--push-state,--as-needed ${shared} -Wl,--pop-state Threads::Threads)
     endif()
 endfunction()
 

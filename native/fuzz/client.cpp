@@ -397,10 +397,18 @@ void Client::play_next() {
             mutate(response, input_);
             next.respond(response);
             break;
-        case 6:
-            next.end(input_.one_in(2) ? grpc::Status::OK
-                                      : grpc::Status(static_cast<grpc::StatusCode>(input_.below(20)), input_.bytes(8), input_.bytes(input_.below(32))));
+        case 6: {
+            if (input_.one_in(2)) {
+                next.end(grpc::Status::OK);
+                break;
+            }
+            // One after the other: compilers evaluate arguments in different orders, and an input must mean the same.
+            const auto        code    = static_cast<grpc::StatusCode>(input_.below(20));
+            const std::string message = input_.bytes(8);
+            const uint32_t    length  = input_.below(32);
+            next.end(grpc::Status(code, message, input_.bytes(length)));
             break;
+        }
         default:
             next.broken = true;
     }

@@ -46,16 +46,17 @@ TEST(Joining, ClassesDoNotMix) {
 // Whatever waits: the oldest is in, the rows fit, slots are consecutive and of one class, rows are equal.
 TEST(Joining, HoldsItsPromisesOnRandomCrowds) {
     std::mt19937 random(11);
+    const auto below = [&random](uint32_t n) { return static_cast<uint32_t>(random() % n); };
     for (int round = 0; round < 2000; ++round) {
-        const std::vector<SlotClass> classes  = {{1 + random() % 4, 64}, {1 + random() % 6, 128}};
+        const std::vector<SlotClass> classes  = {{below(4) + 1, 64}, {below(6) + 1, 128}};
         const uint32_t               n_slots  = classes[0].slots + classes[1].slots;
-        const uint32_t               max_rows = 4 + random() % 20;
+        const uint32_t               max_rows = 4 + below(20);
         std::set<uint32_t>           taken;
         std::vector<WaitingFrame>    waiting;
-        for (uint32_t i = 0; i <= random() % n_slots; ++i) {
-            const uint32_t slot = random() % n_slots;
+        for (uint32_t i = 0; i <= below(n_slots); ++i) {
+            const uint32_t slot = below(n_slots);
             if (taken.insert(slot).second) {
-                waiting.push_back({slot, 1 + random() % 3});
+                waiting.push_back({slot, 1 + below(3)});
             }
         }
         const std::vector<size_t> joined = choose_joined(waiting, classes, max_rows);
