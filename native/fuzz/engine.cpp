@@ -142,7 +142,8 @@ private:
         Sent           sent;
         const uint32_t rows = 1 + input_.below(input_.one_in(2) ? N_UBATCH : 4);
         for (uint32_t i = 0; i < rows; ++i) {
-            sent.ids.push_back(static_cast<int32_t>((input_.byte() * 256U + input_.byte()) % about_.n_vocab));
+            const uint32_t high = input_.byte();  // compilers evaluate operands in different orders
+            sent.ids.push_back(static_cast<int32_t>((high * 256 + input_.byte()) % about_.n_vocab));
         }
         if (!about_.is_head()) {
             // A few values again and again: a row has hundreds.

@@ -83,7 +83,10 @@ void any_message(Input & input) {
 void open_session(Input & input) {
     World world(static_cast<Shape>(input.below(N_SHAPES)));
     const bool end = world.entry().about().range().last() == world.entry().about().artifact().n_layer();
-    const auto request = spoilt(world.open_request(0, ID, 1 + input.byte(), input.one_in(2), input.byte()), input);
+    const uint64_t epoch   = 1 + input.byte();  // compilers evaluate arguments in different orders
+    const bool     chain   = input.one_in(2);
+    auto           opening = world.open_request(0, ID, epoch, chain, input.byte());
+    const auto     request = spoilt(std::move(opening), input);
     wire::OpenSessionResponse response;
     grpc::Status status;
     if (end && !request.has_successor()) {

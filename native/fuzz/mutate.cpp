@@ -35,9 +35,11 @@ std::string other_text(std::string now, Input & input) {
                 now[input.below(static_cast<uint32_t>(now.size()))] ^= static_cast<char>(1 + input.below(255));
             }
             return now;
-        default:
-            now.resize(input.below(2 * MAX_BYTES), static_cast<char>(input.byte()));
+        default: {
+            const uint32_t size = input.below(2 * MAX_BYTES);  // compilers evaluate arguments in different orders
+            now.resize(size, static_cast<char>(input.byte()));
             return now;
+        }
     }
 }
 

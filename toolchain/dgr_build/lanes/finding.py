@@ -48,8 +48,9 @@ class Finding:
     def line(self) -> str:
         """The finding in one line."""
         use = " to run" if self.for_running else ""
-        verdict = "" if self.met or not self.found else ", which will not do"
-        return f"{self.name}: needs {self.wanted}{use}; here is {self.found or 'nothing'}{verdict}"
+        there = self.found if self.path or self.version else f"nothing {self.note}".rstrip()
+        verdict = "" if self.met or not (self.path or self.version) else ", which will not do"
+        return f"{self.name}: needs {self.wanted}{use}; here is {there}{verdict}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the finding as data; what was not found out is null."""

@@ -88,7 +88,11 @@ def failed(output: str, log: Path, jobs: int) -> BuildError:
         )
     first = failures[0]
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-    return BuildError(f"cannot make {first.file or first.output}{more}", cause=cause, remedy=remedy)
+    return BuildError(
+        f"cannot {'compile' if first.file else 'make'} {first.file or first.output}{more}",
+        cause=cause,
+        remedy=remedy,
+    )
 
 
 def parse_failures(output: str) -> tuple[Failure, ...]:
