@@ -88,11 +88,8 @@ def failed(output: str, log: Path, jobs: int) -> BuildError:
         )
     first = failures[0]
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-    return BuildError(
-        f"cannot {'compile' if first.file else 'make'} {first.file or first.output}{more}",
-        cause=cause,
-        remedy=remedy,
-    )
+    what = f"compile {first.file}" if first.file else f"make {first.output}"
+    return BuildError(f"cannot {what}{more}", cause=cause, remedy=remedy)
 
 
 def parse_failures(output: str) -> tuple[Failure, ...]:
