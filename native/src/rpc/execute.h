@@ -39,6 +39,7 @@ struct ExecuteStream {
     uint64_t    epoch       = 0;
     bool        half_closed = false;
     bool        queued      = false;  // a frame of it waits for its turn in the engine (throughput mode)
+    std::chrono::steady_clock::time_point last_told = std::chrono::steady_clock::now();  // or since when it is there
     std::deque<Arrival> waiting;  // until its turn is over and the next stage gives credit
 
     // Frames that came over it are still to be computed.

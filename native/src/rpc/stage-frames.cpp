@@ -166,6 +166,7 @@ void Stage::executed(ExecuteStream & stream, uint64_t sequence) {
     response.set_session(stream.session);
     response.set_epoch(stream.epoch);
     response.mutable_executed()->set_sequence(sequence);
+    stream.last_told = std::chrono::steady_clock::now();
     stream.gate.send(std::move(response));
 }
 
@@ -268,8 +269,8 @@ void Stage::next_response(const std::string & id, uint64_t epoch, const wire::Ex
     if (response.has_executed()) {
         const bool repeated = session->kept.empty() || response.executed().sequence() < session->kept.front().sequence;
         session->release(response.executed().sequence());
-        if (repeated && session->next_sequence > 0 && streams_[id].upstream) {
-            executed(*streams_[id].upstream, session->next_sequence - 1);  // a sign of life, for those before us too
+        if (repeated) {
+            pass_on_sign_of_life(*session);
         }
         resume(id);
     } else if (response.has_result()) {
@@ -291,7 +292,7 @@ void Stage::next_closed(const std::string & id, uint64_t epoch, const grpc::Stat
     streams.next.reset();
     ++failed_frames_;
     events_->next_lost(*session, status);
-    if (!status.error_details().empty()) {
+    if (!status.ok() && !status.error_details().empty()) {
         drop(id, status);  // authored further down; passed on unchanged
         return;
     }

@@ -44,6 +44,18 @@ bool Stage::is_owed(const Session & session) const {
     return found != streams_.end() && found->second.next && !session.kept.empty();
 }
 
+// Those before us hear of it too, but not more often than it is due, whatever the next stage says.
+void Stage::pass_on_sign_of_life(const Session & session) {
+    const auto found = streams_.find(session.id);
+    if (session.next_sequence == 0 || found == streams_.end() || !found->second.upstream) {
+        return;
+    }
+    ExecuteStream & upstream = *found->second.upstream;
+    if (steady_clock::now() - upstream.last_told >= limits_.lease / 2) {
+        executed(upstream, session.next_sequence - 1);
+    }
+}
+
 // Everything that had come in by `now` was dealt with before this runs, however long the engine computed.
 void Stage::expire_leases(Instant now) {
     std::vector<std::string> silent;

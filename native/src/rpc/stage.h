@@ -119,6 +119,7 @@ private:
     void renew_and_watch(const std::string & id); // one after which the lease may end sooner than before
     Instant lease_end(const Session & session) const;
     bool is_owed(const Session & session) const;
+    void pass_on_sign_of_life(const Session & session);
     void expire_leases(Instant now);
 
     void count_sessions();
